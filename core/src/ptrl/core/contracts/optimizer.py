@@ -1,0 +1,35 @@
+"""Optimizers update the policy from what a session gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ptrl.core.contracts.component import Component, hook
+from ptrl.core.errors import Problem
+
+if TYPE_CHECKING:  # the session stands above the contracts; only the type is named here
+    from ptrl.core.session import Session
+
+Capability = Literal[
+    "variable_group", "continue", "drop", "policy_version", "per_domain_gradient", "masking"
+]
+
+
+class Optimizer(Component):
+    """Trains the policy. The session gives tickets, episodes and scores; the optimizer gives it weights."""
+
+    kind: ClassVar[str] = "optimizers"
+
+    capabilities: frozenset[str] = frozenset()
+    """What samplers and filters may ask of it; see `Capability`."""
+
+    @hook()
+    def check(self, session: Session) -> Sequence[Problem]:
+        """Returns what it cannot honour, by key, before anything is loaded. Trains nothing."""
+        return ()
+
+    @hook(required=True)
+    def run(self, session: Session) -> None:
+        """Trains until `session.finished`, reporting every step; takes up a checkpoint when there is one."""
+        raise NotImplementedError

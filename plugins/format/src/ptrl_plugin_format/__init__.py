@@ -1,0 +1,1 @@
+"""Format rewards and gates."""

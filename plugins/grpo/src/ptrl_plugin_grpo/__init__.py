@@ -1,0 +1,1 @@
+"""The embedded optimizer: group-advantage policy gradients and supervised warm-up."""

@@ -1,0 +1,1 @@
+"""The demo's domains, worked examples and tiny model."""

@@ -1,0 +1,1 @@
+"""The data sets of reasoning-gym as environments, with their own scorers as outcome rewards."""
