@@ -108,6 +108,12 @@ class Environment(Component):
 
     kind: ClassVar[str] = "environments"
 
+    run_in: Literal["thread", "inline"] = "thread"
+    """`inline` is the author's word that a step is quick and never blocks; `thread` keeps its deadline."""
+
+    timeout: float = 30.0
+    """Seconds that `start`, `step` and `end` may take; a later answer is a failure of the environment."""
+
     @hook(required=True)
     def tasks(self, split: Split) -> TaskSource | Iterable[Task]:
         """Returns the tasks of a split. Splits share no task.

@@ -80,8 +80,7 @@ class Contract(pluggy.PluginManager):
                 f"{label}: {type(component).__name__} is not a {self.kind.__name__};"
                 f" subclass ptrl.core.{self.kind.__name__}"
             )
-        for name in self.hook_names():
-            self._check_hook(label, component, name)
+        self.check_class(label, type(component))
         try:
             self.register(component, name=label)
         except pluggy.PluginValidationError as error:
@@ -92,47 +91,58 @@ class Contract(pluggy.PluginManager):
         names = [name for name in dir(self.kind) if not name.startswith("_")]
         return [name for name in names if hasattr(getattr(self.kind, name), "__ptrl_hook__")]
 
-    def _check_hook(self, label: str, component: Component, name: str) -> None:
-        """Refuses what pluggy lets pass: a missing required hook, and keyword-only arguments."""
-        specification = getattr(self.kind, name)
-        method = inspect.getattr_static(type(component), name)
-        options = cast(HookOptions, specification.__ptrl_hook__)
-        if method is inspect.getattr_static(self.kind, name):
-            if options.required:
+    def check_class(self, label: str, component: type[Component]) -> None:
+        """Refuses a class whose hooks pluggy would let pass and never call, or call wrongly.
+
+        Raises:
+            ContractError: When a required hook is missing or misspelt, or its arguments do not fit.
+        """
+        for name in self.hook_names():
+            specification = getattr(self.kind, name)
+            options: HookOptions = specification.__ptrl_hook__
+            if getattr(component, name) is not specification:
+                self._check_arguments(label, component, name)
+            elif options.required:
                 raise ContractError(self._missing(label, component, name))
-            return
-        if not callable(getattr(component, name)):
-            raise ContractError(f"{label}: {type(component).__name__}.{name} is not a method")
-        given = list(inspect.signature(specification).parameters)[1:]
-        for parameter in inspect.signature(getattr(component, name)).parameters.values():
+
+    def _check_arguments(self, label: str, component: type[Component], name: str) -> None:
+        where = f"{label}: {component.__name__}.{name}"
+        method = inspect.getattr_static(component, name)
+        if not inspect.isfunction(method):
+            raise ContractError(f"{where} is not a method")
+        given = list(inspect.signature(getattr(self.kind, name)).parameters)[1:]
+        for parameter in list(inspect.signature(method).parameters.values())[1:]:
             if parameter.kind is parameter.KEYWORD_ONLY:
                 raise ContractError(
-                    f"{label}: {type(component).__name__}.{name} has the keyword-only argument"
-                    f" {parameter.name!r}; hooks are called by position, so remove the `*`"
+                    f"{where} has the keyword-only argument {parameter.name!r};"
+                    " hooks are called by position, so remove the `*`"
                 )
-            unknown = parameter.name not in given and parameter.default is parameter.empty
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and unknown:
+            positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            if positional and parameter.default is parameter.empty and parameter.name not in given:
                 raise ContractError(
-                    f"{label}: {type(component).__name__}.{name} asks for {parameter.name!r},"
-                    f" which {self.kind.__name__}.{name} does not give; {did_you_mean(parameter.name, given)}"
+                    f"{where} asks for {parameter.name!r}, which {self.kind.__name__}.{name}"
+                    f" does not give; {did_you_mean(parameter.name, given)}"
                 )
 
-    def _missing(self, label: str, component: Component, name: str) -> str:
-        own = [key for key in vars(type(component)) if callable(getattr(component, key, None))]
+    def _missing(self, label: str, component: type[Component], name: str) -> str:
+        own = [key for key, value in vars(component).items() if inspect.isfunction(value)]
         near = nearest(name, own, count=1)
         hint = f"; is its {near[0]!r} a misspelling?" if near else ""
         signature = inspect.signature(getattr(self.kind, name))
-        return f"{label}: {type(component).__name__} has no {name}{signature}{hint}"
+        return f"{label}: {component.__name__} has no {name}{signature}{hint}"
 
-    def call(self, label: str, hook: str, **arguments: Any) -> HookResult:
-        """Calls one component's hook; the kind's own default where it does not override it."""
+    def call(self, label: str, hook: str, *, timeout: float | None = None, **arguments: Any) -> HookResult:
+        """Calls one component's hook; the kind's own default where it does not override it.
+
+        What it awaits is cancelled after `timeout` seconds.
+        """
         component = self.get_plugin(label)
         if component is None:
             raise ContractError(f"no component is registered as {label!r}")
         for implementation in getattr(self.hook, hook).get_hookimpls():
             if implementation.plugin_name == label:
-                return _call(label, hook, implementation.function, implementation.argnames, arguments)
-        return _call(label, hook, getattr(component, hook), tuple(arguments), arguments)
+                return _call(label, hook, implementation.function, implementation.argnames, arguments, timeout)
+        return _call(label, hook, getattr(component, hook), tuple(arguments), arguments, timeout)
 
     def call_each(self, hook: str, **arguments: Any) -> list[HookResult]:
         """Calls a hook of every component that implements it, in order of registration."""
@@ -149,11 +159,16 @@ class Contract(pluggy.PluginManager):
 
 
 def _call(
-    label: str, hook: str, function: Any, names: tuple[str, ...], arguments: dict[str, Any]
+    label: str,
+    hook: str,
+    function: Any,
+    names: tuple[str, ...],
+    arguments: dict[str, Any],
+    timeout: float | None = None,
 ) -> HookResult:
     try:
         value = function(*[arguments[name] for name in names if name in arguments])
-        return HookResult(label, hook, resolve(value))
+        return HookResult(label, hook, resolve(value, timeout))
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:

@@ -1,0 +1,1 @@
+"""A run: its folder, its lock, and the loop around a session."""

@@ -1,0 +1,174 @@
+"""The worker half: environments and rewards. Stateless; any number, in any process."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from ptrl.core.contracts import Environment, Reward
+from ptrl.core.contracts.environment import Columns, State, Step, TaskSource
+from ptrl.core.contracts.hooks import Contract, describe
+from ptrl.core.errors import EpisodeError
+from ptrl.core.plan import DomainPlan, RunPlan
+from ptrl.core.records import Message, Rollout, Split, Task
+from ptrl.core.scoring import DomainScorer, Verdicts
+from ptrl.core.sources import as_source
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An environment's answer to one call: a value, or the reason why there is none."""
+
+    value: Any = None
+    failure: str = ""
+
+
+class Worker:
+    """Environments and rewards of a plan, set up and ready.
+
+    Args:
+        plan: What to build.
+        spool: Folder for task sources that are plain iterables; a temporary one by default.
+    """
+
+    def __init__(self, plan: RunPlan, spool: Path | None = None) -> None:
+        self.plan = plan
+        self._temporary = tempfile.TemporaryDirectory(prefix="ptrl-") if spool is None else None
+        self._spool = Path(self._temporary.name) if self._temporary else cast(Path, spool)
+        self._environments = Contract(Environment)
+        self._rewards = Contract(Reward)
+        self._scorers: dict[str, DomainScorer] = {}
+        self._domains: dict[str, DomainPlan] = {domain.name: domain for domain in plan.domains}
+        self._sources: dict[tuple[str, Split], TaskSource] = {}
+        self._threads = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="ptrl-environment")
+        for domain in plan.domains:
+            self._environments.add(domain.environment.label, domain.environment.build())
+            self._scorers[domain.name] = DomainScorer(domain, self._rewards)
+
+    def setup(self) -> None:
+        """Sets up every component.
+
+        Raises:
+            ContractError: When one fails; it is named.
+        """
+        for contract in (self._environments, self._rewards):
+            for result in contract.call_each("setup"):
+                result.unwrap()
+
+    def close(self) -> None:
+        """Closes every component; failures are ignored, since nothing depends on them any more."""
+        for contract in (self._rewards, self._environments):
+            contract.call_each("close")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def rewards(self, domain: str) -> dict[str, Reward]:
+        """Returns a domain's rewards by label."""
+        plan = self._domains[domain]
+        return {reward.name: cast(Reward, self._rewards.get_plugin(reward.label)) for reward in plan.rewards}
+
+    def source(self, domain: str, split: Split) -> TaskSource:
+        """Returns a domain's tasks of a split; plain iterables are spooled once.
+
+        Raises:
+            EpisodeError: When the environment cannot give them, or has none.
+        """
+        key = (domain, split)
+        if key not in self._sources:
+            label = self._domains[domain].environment.label
+            result = self._environments.call(label, "tasks", split=split)
+            if result.error is not None:
+                raise EpisodeError(f"{label}: tasks({split!r}) raised {describe(result.error)}") from result.error
+            path = self._spool / "tasks" / f"{domain}-{split}.jsonl"
+            source = as_source(result.value, path, label)
+            if len(source) == 0:
+                raise EpisodeError(f"{label}: there is no task in the split {split!r}")
+            self._sources[key] = source
+        return self._sources[key]
+
+    def columns(self, domain: str, split: Split) -> Columns:
+        """Returns what a sampler may know of a domain's tasks."""
+        return self.source(domain, split).columns()
+
+    def task(self, domain: str, split: Split, index: int) -> Task:
+        """Returns a task with its domain filled in.
+
+        Raises:
+            EpisodeError: When the source fails on it.
+        """
+        try:
+            task = self.source(domain, split).task(index)
+        except EpisodeError:
+            raise
+        except Exception as error:
+            label = self._domains[domain].environment.label
+            raise EpisodeError(f"{label}: task {index} of {split!r} raised {describe(error)}") from error
+        return task if task.domain == domain else replace(task, domain=domain)
+
+    def start(self, tasks: Sequence[Task]) -> list[Answer]:
+        """Starts episodes; an environment that fails is an answer without a state."""
+        return self._each([(task.domain, "start", {"task": task}) for task in tasks])
+
+    def step(self, turns: Sequence[tuple[str, State, Message]]) -> list[Answer]:
+        """Asks the environments of `(domain, state, message)` turns for their steps."""
+        answers = self._each(
+            [(domain, "step", {"state": state, "message": message}) for domain, state, message in turns]
+        )
+        return [_checked_step(answer) for answer in answers]
+
+    def end(self, episodes: Sequence[tuple[str, State]]) -> None:
+        """Ends episodes of `(domain, state)`; a failure to end costs nothing but what it holds."""
+        self._each([(domain, "end", {"state": state}) for domain, state in episodes])
+
+    def _each(self, calls: Sequence[tuple[str, str, dict[str, Any]]]) -> list[Answer]:
+        """Makes calls, concurrently where they await or block, each under its environment's deadline."""
+        pending = [self._begin(*call) for call in calls]
+        return [finish() for finish in pending]
+
+    def _begin(self, domain: str, hook: str, arguments: dict[str, Any]) -> Callable[[], Answer]:
+        label = self._domains[domain].environment.label
+        environment = cast(Environment, self._environments.get_plugin(label))
+        if getattr(type(environment), hook) is getattr(Environment, hook) or environment.run_in == "inline":
+            answer = self._call(label, hook, arguments)
+            return lambda: answer
+        future = self._threads.submit(self._call, label, hook, arguments, environment.timeout)
+
+        def finish() -> Answer:
+            try:
+                return future.result(environment.timeout)
+            except concurrent.futures.TimeoutError:
+                return Answer(failure=f"{label}: {hook} took longer than {environment.timeout} s")
+
+        return finish
+
+    def _call(
+        self, label: str, hook: str, arguments: dict[str, Any], timeout: float | None = None
+    ) -> Answer:
+        result = self._environments.call(label, hook, timeout=timeout, **arguments)
+        if result.error is not None:
+            return Answer(failure=f"{label}: {hook} raised {describe(result.error)}")
+        return Answer(value=result.value)
+
+    def score(self, domain: str, groups: Sequence[Sequence[Rollout]]) -> list[list[Verdicts]]:
+        """Scores whole groups of one domain with its composed rewards."""
+        return self._scorers[domain].score(groups)
+
+    def scoring_seconds(self) -> dict[str, float]:
+        """Returns seconds spent per reward (`domain.label`) since the last call."""
+        spent = {}
+        for name, scorer in self._scorers.items():
+            spent.update({f"{name}.{label}": seconds for label, seconds in scorer.seconds.items()})
+            scorer.seconds.clear()
+        return spent
+
+
+def _checked_step(answer: Answer) -> Answer:
+    if answer.failure or isinstance(answer.value, Step):
+        return answer
+    return Answer(failure=f"step returned {type(answer.value).__name__}; expected a ptrl.core.Step")
+
