@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -162,7 +161,6 @@ def summarize(session: Session, seconds: float) -> dict[str, Any]:
     steps = sorted({evaluation["step"] for evaluation in session.evaluations})
     before = _means(session, steps[0]) if steps else {}
     after = _means(session, steps[-1]) if len(steps) > 1 else {}
-    packages = build_lock(session.plan)["dependencies"]
     return {
         "format": 1,
         "name": session.settings.run.name,
@@ -172,7 +170,7 @@ def summarize(session: Session, seconds: float) -> dict[str, Any]:
         "after": after,
         "seconds": seconds,
         "seconds_of_run": session.elapsed,
-        "versions": {"ptrl-core": version("ptrl-core"), **packages},
+        "versions": build_lock(session.plan)["dependencies"],
     }
 
 
