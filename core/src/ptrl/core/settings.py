@@ -228,8 +228,8 @@ class TrainingSection(Section):
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
 
-    aggregation: Literal["token", "sequence"] = "token"
-    """Mean over all tokens of a batch, or mean of each rollout's mean."""
+    aggregation: Literal["token", "sequence", "constant"] = "token"
+    """Mean over all tokens of a batch, mean of each rollout's mean, or of its sum over `max_new_tokens`."""
 
     updates: int = Field(default=1, ge=1)
     """Optimizer updates per step: a step's groups are split into that many parts."""

@@ -6,6 +6,7 @@ behind it, each seeing the prompt and itself, with positions that restart after 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -45,6 +46,7 @@ class Layout:
         source: (tokens,) flat positions in (rows × length) whose output predicts a chosen token.
         target: (tokens,) the chosen tokens' ids.
         row: (tokens,) which training row each belongs to.
+        token: (tokens,) its place among the chosen tokens of all rows, row after row.
         logprobs: (tokens,) log-probabilities when they were sampled.
     """
 
@@ -54,20 +56,25 @@ class Layout:
     source: torch.Tensor
     target: torch.Tensor
     row: torch.Tensor
+    token: torch.Tensor
     logprobs: torch.Tensor
 
 
-def padded_layouts(
-    rows: Sequence[TrainingRow], token_budget: int, device: torch.device
-) -> Iterator[Layout]:
+def chosen_counts(rows: Sequence[TrainingRow]) -> torch.Tensor:
+    """Returns how many tokens of each row the policy chose, (rows,)."""
+    return torch.tensor([sum(row.mask) for row in rows], dtype=torch.long)
+
+
+def padded_layouts(rows: Sequence[TrainingRow], token_budget: int, device: torch.device) -> Iterator[Layout]:
     """Yields layouts of padded rows, of like length side by side, each of at most `token_budget` tokens."""
+    starts = _starts(rows)
     order = sorted(range(len(rows)), key=lambda number: rows[number].length)
     for batch in _within_budget(order, [row.length for row in rows], token_budget):
         sequences = [[*rows[number].prompt, *rows[number].tokens] for number in batch]
         longest = max(len(sequence) for sequence in sequences)
         ids = torch.zeros(len(batch), longest, dtype=torch.long)
         seen = torch.zeros(len(batch), longest, dtype=torch.long)
-        chosen = _Chosen()
+        chosen = _Chosen(starts)
         for place, (number, sequence) in enumerate(zip(batch, sequences, strict=True)):
             ids[place, : len(sequence)] = torch.tensor(sequence)
             seen[place, : len(sequence)] = 1
@@ -77,10 +84,9 @@ def padded_layouts(
         yield chosen.layout(ids, positions, seen, device)
 
 
-def packed_layouts(
-    rows: Sequence[TrainingRow], token_budget: int, device: torch.device
-) -> Iterator[Layout]:
+def packed_layouts(rows: Sequence[TrainingRow], token_budget: int, device: torch.device) -> Iterator[Layout]:
     """Yields layouts of one row per group, each of at most `token_budget` tokens."""
+    starts = _starts(rows)
     groups: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
         groups.setdefault(row.group, []).append(number)
@@ -90,16 +96,26 @@ def packed_layouts(
     ]
     order = sorted(range(len(members)), key=lambda place: lengths[place])
     for batch in _within_budget(order, lengths, token_budget):
-        yield _pack([members[place] for place in batch], rows, max(lengths[place] for place in batch), device)
+        longest = max(lengths[place] for place in batch)
+        yield _pack([members[place] for place in batch], rows, starts, longest, device)
+
+
+def _starts(rows: Sequence[TrainingRow]) -> list[int]:
+    """Returns the place of each row's first chosen token among those of all rows."""
+    return [0, *accumulate(sum(row.mask) for row in rows)]
 
 
 def _pack(
-    groups: Sequence[Sequence[int]], rows: Sequence[TrainingRow], longest: int, device: torch.device
+    groups: Sequence[Sequence[int]],
+    rows: Sequence[TrainingRow],
+    starts: Sequence[int],
+    longest: int,
+    device: torch.device,
 ) -> Layout:
     ids = torch.zeros(len(groups), longest, dtype=torch.long)
     positions = torch.zeros(len(groups), longest, dtype=torch.long)
-    segment = torch.full((len(groups), longest), -1, dtype=torch.long)  # 0 the prompt, then 1 for each response
-    chosen = _Chosen()
+    segment = torch.full((len(groups), longest), -1, dtype=torch.long)  # 0 the prompt, 1.. its responses
+    chosen = _Chosen(starts)
     for place, group in enumerate(groups):
         prompt = rows[group[0]].prompt
         end = len(prompt)
@@ -123,7 +139,9 @@ def _pack(
 class _Chosen:
     """Collects where the chosen tokens of a layout are predicted."""
 
-    def __init__(self) -> None:
+    def __init__(self, starts: Sequence[int]) -> None:
+        self.starts = starts
+        self.token: list[int] = []
         self.source: list[int] = []
         self.target: list[int] = []
         self.row: list[int] = []
@@ -138,6 +156,7 @@ class _Chosen:
             first: Flat position whose output predicts its first token: the prompt's end.
             start: Flat position of its first token.
         """
+        self.token.extend(range(self.starts[number], self.starts[number + 1]))
         for offset, chosen in enumerate(row.mask):
             if chosen:
                 self.source.append(start + offset - 1 if offset else first)
@@ -156,6 +175,7 @@ class _Chosen:
             source=torch.tensor(self.source, dtype=torch.long, device=device),
             target=torch.tensor(self.target, dtype=torch.long, device=device),
             row=torch.tensor(self.row, dtype=torch.long, device=device),
+            token=torch.tensor(self.token, dtype=torch.long, device=device),
             logprobs=torch.tensor(self.logprobs, device=device),
         )
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import torch
-from ptrl.core import OptimizerError
 from safetensors.torch import load_file
 
+from ptrl.core import OptimizerError
 from ptrl_plugin_grpo.models import save_model
 from ptrl_plugin_grpo.policy import EmbeddedPolicy
 

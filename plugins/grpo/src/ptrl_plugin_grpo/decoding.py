@@ -39,9 +39,10 @@ def unique_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[list[int]], l
 def pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns ids and mask, both (prompts, longest), padded on the left."""
     longest = max(len(prompt) for prompt in prompts)
-    ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
-    return ids, mask
+    gaps = [longest - len(prompt) for prompt in prompts]
+    ids = [[0] * gap + list(prompt) for gap, prompt in zip(gaps, prompts, strict=True)]
+    mask = [[0] * gap + [1] * len(prompt) for gap, prompt in zip(gaps, prompts, strict=True)]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
 class TransformersDecoder:

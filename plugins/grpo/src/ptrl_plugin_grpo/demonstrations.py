@@ -1,13 +1,14 @@
 """Worked examples as training rows: the assistant's messages are learnt, all else is context."""
 
-from ptrl.core import OptimizerError, Task
+from ptrl.core import Message, OptimizerError, Task
 from ptrl.core.episode import Transcript
-
 from ptrl_plugin_grpo.batches import TrainingRow
 from ptrl_plugin_grpo.tokenizer import ChatTokenizer
 
 
-def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokenizer, number: int) -> TrainingRow:
+def demonstration_row(
+    task: Task, transcript: Transcript, tokenizer: ChatTokenizer, number: int
+) -> TrainingRow:
     """Returns a task's demonstration, tokenized turn by turn just as a rollout of it would be.
 
     Args:
@@ -22,8 +23,8 @@ def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokeniz
     messages = list(task.demonstration)
     if not messages or messages[0]["role"] != "assistant":
         raise OptimizerError(
-            f"the task {task.key!r} of domain {task.domain!r} has no demonstration that begins with an assistant"
-            " message; a supervised stage needs an environment that gives Task.demonstration"
+            f"the task {task.key!r} of domain {task.domain!r} has no demonstration that begins with an"
+            " assistant message; a supervised stage needs an environment that gives Task.demonstration"
         )
     end = tokenizer.end_of_turn_id
     tokens: list[int] = []
@@ -32,7 +33,7 @@ def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokeniz
         turn = [*tokenizer.encode(messages.pop(0)["content"]), end]
         tokens += turn
         mask += [1] * len(turn)
-        between = []
+        between: list[Message] = []
         while messages and messages[0]["role"] != "assistant":
             between.append(messages.pop(0))
         if between and messages:

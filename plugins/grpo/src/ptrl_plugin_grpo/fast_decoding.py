@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from ptrl_plugin_grpo.decoding import Decoder, TransformersDecoder, pad_left, unique_prompts
@@ -168,7 +168,8 @@ class FastDecoder:
             ids: (rows, new).
             positions: (rows, new).
             used: How many places of the cache are taken.
-            visible: Which of `used + new` places each new token attends to, broadcast to (rows, 1, new, used + new).
+            visible: Which of the `used + new` places each new token attends to; broadcasts to
+                (rows, 1, new, used + new).
         """
         hidden = self._embedding[ids]
         angles = positions[..., None].float() * self._frequencies
@@ -180,7 +181,8 @@ class FastDecoder:
             normed = self._norm(hidden, layer.feed_norm)
             gate, up = (normed @ layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + (F.silu(gate) * up) @ layer.down
-        return self._norm(hidden[:, -1], self._final_norm) @ self._head
+        logits: torch.Tensor = self._norm(hidden[:, -1], self._final_norm) @ self._head
+        return logits
 
     def _attend(
         self,

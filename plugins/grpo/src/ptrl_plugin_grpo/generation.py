@@ -1,4 +1,4 @@
-"""Batched generation: prompts are prefilled once per group, rows leave as they finish, forced tokens are fed in.
+"""Batched generation: a group's prompt is prefilled once, rows leave as they end, forced tokens are fed in.
 
 Every row takes one token per pass: one it chose, or one that the environment forces (a tool's answer),
 while the other rows go on. Rows that are over are compacted away.
@@ -7,8 +7,8 @@ while the other rows go on. Rows that are over are compacted away.
 from collections.abc import Sequence
 
 import torch
-from ptrl.core.policy import Sampling, Tokenizer, Turn, TurnDriver
 
+from ptrl.core.policy import Sampling, Tokenizer, Turn, TurnDriver
 from ptrl_plugin_grpo.decoding import Decoder
 
 COMPACT_BELOW = 0.8

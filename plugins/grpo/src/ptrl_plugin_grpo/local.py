@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from ptrl.core import Group, Optimizer, OptimizerError, Problem
-from ptrl.core.session import Session
 from transformers import PreTrainedModel
 
+from ptrl.core import Group, Optimizer, OptimizerError, Problem
+from ptrl.core.session import Session
 from ptrl_plugin_grpo.batches import TrainingRow
 from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_state
 from ptrl_plugin_grpo.models import default_device, load_model, load_tokenizer
@@ -27,7 +27,9 @@ class LocalOptimizer(Optimizer):
     give the same run on the CPU, also across a resume.
     """
 
-    capabilities: ClassVar[frozenset[str]] = frozenset({"variable_group", "drop", "policy_version", "masking"})
+    capabilities: ClassVar[frozenset[str]] = frozenset(
+        {"variable_group", "drop", "policy_version", "masking"}
+    )
 
     class Config(Optimizer.Config):
         """Keys of `[optimizer.grpo]`."""
@@ -43,7 +45,8 @@ class LocalOptimizer(Optimizer):
     def check(self, session: Session) -> Sequence[Problem]:
         """Returns what it cannot honour."""
         if session.settings.model is None:
-            return [Problem(key="model.path", message="missing", fix="name a folder, hub id or package: model")]
+            fix = "name a folder, a hub id or a package: model"
+            return [Problem(key="model.path", message="missing", fix=fix)]
         return ()
 
     def policy(self, session: Session, path: str) -> EmbeddedPolicy:
@@ -139,5 +142,3 @@ def batch_of(groups: Sequence[Group]) -> Batch:
                 )
                 rewards.append(member.training_reward)
     return Batch(rows, rewards)
-
-

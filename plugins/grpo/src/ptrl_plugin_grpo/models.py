@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from ptrl.core import OptimizerError
-from ptrl.core.settings import ModelSection
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
+from ptrl.core import OptimizerError
+from ptrl.core.settings import ModelSection
 from ptrl_plugin_grpo.tokenizer import ChatTokenizer
 
 PACKAGE = "package:"
@@ -28,7 +28,9 @@ def locate(path: str) -> str:
     module, _, folder = path.removeprefix(PACKAGE).partition("/")
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        raise OptimizerError(f"model.path: no installed package is called {module!r}; install the one that ships it")
+        raise OptimizerError(
+            f"model.path: no installed package is called {module!r}; install the one that ships it"
+        )
     found = Path(next(iter(spec.submodule_search_locations))) / folder
     if not (found / "config.json").is_file():
         raise OptimizerError(f"model.path: the package {module} has no model in {folder!r}")
@@ -45,7 +47,9 @@ def load_tokenizer(section: ModelSection) -> ChatTokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, revision=section.revision)
     except (OSError, ValueError, KeyError) as error:
-        raise OptimizerError(f"model.path: no tokenizer can be loaded from {section.path!r}: {error}") from error
+        raise OptimizerError(
+            f"model.path: no tokenizer can be loaded from {section.path!r}: {error}"
+        ) from error
     if section.chat_template is not None:
         try:
             tokenizer.chat_template = Path(section.chat_template).read_text(encoding="utf-8")
@@ -71,7 +75,7 @@ def load_model(section: ModelSection, seed: int, device: torch.device) -> PreTra
             model = _load(section, where, dtype, seed)
     except (OSError, ValueError, KeyError) as error:
         raise OptimizerError(f"model.path: no model can be loaded from {section.path!r}: {error}") from error
-    found: PreTrainedModel = model.to(device)
+    found: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
     return found
 
 

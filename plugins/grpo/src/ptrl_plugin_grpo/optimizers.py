@@ -1,9 +1,9 @@
 """AdamW, alone or with Muon for the hidden matrices."""
 
 import torch
-from ptrl.core.settings import TrainingSection
 from transformers import PreTrainedModel
 
+from ptrl.core.settings import TrainingSection
 from ptrl_plugin_grpo.muon import Muon, split_parameters
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import torch
-from ptrl.core.policy import Sampling, TurnDriver
 from transformers import PreTrainedModel
 
+from ptrl.core.policy import Sampling, TurnDriver
 from ptrl_plugin_grpo.batches import Layout
 from ptrl_plugin_grpo.fast_decoding import decoder_for
 from ptrl_plugin_grpo.generation import Generator

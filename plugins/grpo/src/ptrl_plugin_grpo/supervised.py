@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
+
 from ptrl.core import Optimizer, Problem
 from ptrl.core.session import Session
-
 from ptrl_plugin_grpo.batches import TrainingRow, padded_layouts
 from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_state
 from ptrl_plugin_grpo.demonstrations import demonstration_row
 from ptrl_plugin_grpo.local import LocalOptimizer, load_policy
-from ptrl_plugin_grpo.losses import token_logprobs
+from ptrl_plugin_grpo.losses import log_probs_from_logits
 from ptrl_plugin_grpo.optimizers import make_optimizers
 from ptrl_plugin_grpo.policy import EmbeddedPolicy, chosen_logits
 from ptrl_plugin_grpo.scheduling import learning_rate_factor, set_learning_rate
@@ -71,10 +71,15 @@ class SupervisedOptimizer(Optimizer):
         while not session.finished:
             rows = _draw(session, policy)
             factor = learning_rate_factor(
-                session.step, steps=session.steps, warmup_steps=training.warmup_steps, schedule=training.schedule
+                session.step,
+                steps=session.steps,
+                warmup_steps=training.warmup_steps,
+                schedule=training.schedule,
             )
             set_learning_rate(optimizers, factor)
-            numbers = train_step(policy, rows, optimizers, training.micro_batch_tokens, training.max_grad_norm)
+            numbers = train_step(
+                policy, rows, optimizers, training.micro_batch_tokens, training.max_grad_norm
+            )
             policy.updates += 1
             session.finish_step(policy, numbers, save)
         session.end(policy, save)
@@ -105,7 +110,7 @@ def train_step(
     tokens = sum(sum(row.mask) for row in rows)
     total = 0.0
     for layout in padded_layouts(rows, token_budget, policy.model.device):
-        logprobs = token_logprobs(chosen_logits(policy.model, layout).float(), layout.target)
+        logprobs = log_probs_from_logits(chosen_logits(policy.model, layout), layout.target)
         loss = -logprobs.sum() / tokens
         loss.backward()
         total += float(loss.detach())

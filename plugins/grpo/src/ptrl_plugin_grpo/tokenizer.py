@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from transformers import PreTrainedTokenizerBase
 
 from ptrl.core import Message, OptimizerError
-from transformers import PreTrainedTokenizerBase
 
 
 class ChatTokenizer:
@@ -57,7 +58,7 @@ class ChatTokenizer:
     ) -> str:
         """Returns the chat template's text of the messages."""
         text = self.inner.apply_chat_template(
-            [dict(message) for message in messages],
+            cast(list[dict[str, str]], list(messages)),
             tools=[dict(tool) for tool in tools] or None,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
@@ -70,7 +71,8 @@ class ChatTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of token ids, special tokens included."""
-        return str(self.inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        text = self.inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def save(self, folder: Path) -> None:
         """Writes the tokenizer's files."""

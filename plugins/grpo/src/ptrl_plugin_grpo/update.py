@@ -1,21 +1,31 @@
 """One step's update: advantages, then clipped policy-gradient passes over micro-batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import torch
-from ptrl.core.settings import TrainingSection
 from transformers import PreTrainedModel
 
-from ptrl_plugin_grpo.advantages import ESTIMATORS
-from ptrl_plugin_grpo.batches import Layout, TrainingRow, packed_layouts, padded_layouts
+from ptrl.core.settings import TrainingSection
+from ptrl_plugin_grpo.advantages import token_advantages
+from ptrl_plugin_grpo.batches import (
+    Layout,
+    TrainingRow,
+    chosen_counts,
+    packed_layouts,
+    padded_layouts,
+)
 from ptrl_plugin_grpo.fast_decoding import is_supported
 from ptrl_plugin_grpo.losses import (
+    RatioStatistics,
+    aggregate,
+    clipped_policy_loss,
     entropy_from_logits,
-    kl_estimate,
-    policy_loss,
-    token_logprobs,
-    token_weights,
+    kl_divergence,
+    log_probs_from_logits,
+    ratio_statistics,
+    rollout_weights,
 )
 from ptrl_plugin_grpo.policy import chosen_logits
 
@@ -25,7 +35,7 @@ class Batch:
     """Rows to learn from, with their rewards.
 
     Args:
-        rows: The rollouts.
+        rows: The rollouts, each with at least one token that the policy chose.
         rewards: One training reward per row.
     """
 
@@ -35,15 +45,14 @@ class Batch:
 
 @dataclass(slots=True)
 class _Totals:
-    """Sums over a step's passes, from which its metrics are made."""
+    """What a step's passes add up to, from which its metrics are made."""
 
-    tokens: float = 0.0
-    loss: float = 0.0
-    entropy: float = 0.0
-    policy_kl: float = 0.0
-    kl: float = 0.0
-    clipped: float = 0.0
+    ratios: list[RatioStatistics] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    entropy: float = 0.0
+    kl: float = 0.0
+    tokens: int = 0
 
 
 class Update:
@@ -67,112 +76,146 @@ class Update:
         self.model = model
         self.reference = reference
         self.training = training
-        self._layouts = packed_layouts if packed and is_supported(model) else padded_layouts
+        self._make_layouts = packed_layouts if packed and is_supported(model) else padded_layouts
 
     def step(self, batch: Batch, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
         """Takes `training.epochs` × `training.updates` updates from one step's rollouts.
 
         Returns:
-            `loss`, `entropy` and `policy_kl` (of the sampling policy) in nats per token, `kl` (of the initial
-            policy) where there is a reference, `clip_fraction`, `grad_norm`, `learning_rate`.
+            `loss` per update; `entropy`, `policy_kl` (of the sampling policy) and, where there is a
+            reference, `kl` (of the initial policy), all in nats per token; `clip_fraction`, `grad_norm`,
+            `learning_rate`.
         """
         self.model.train()
         advantages = self._advantages(batch)
         totals = _Totals()
         for epoch in range(self.training.epochs):
-            for part in self._parts(batch.rows, epoch):
-                rows = [batch.rows[number] for number in part]
-                self._update(rows, advantages[part], optimizers, totals)
-        tokens = max(1.0, totals.tokens)
+            for part, tokens in self._parts(batch.rows, epoch):
+                self._update(part, advantages[tokens], optimizers, totals)
+        ratios = RatioStatistics.total(totals.ratios)
         metrics = {
-            "loss": totals.loss / max(1, len(totals.norms)),
-            "entropy": totals.entropy / tokens,
-            "policy_kl": totals.policy_kl / tokens,
-            "clip_fraction": totals.clipped / tokens,
-            "grad_norm": sum(totals.norms) / max(1, len(totals.norms)),
+            "loss": fmean(totals.losses),
+            "entropy": totals.entropy / totals.tokens,
+            "policy_kl": ratios.approximate_kl,
+            "clip_fraction": ratios.clip_fraction,
+            "grad_norm": fmean(totals.norms),
             "learning_rate": optimizers[0].param_groups[0]["lr"],
         }
-        return metrics if self.reference is None else {**metrics, "kl": totals.kl / tokens}
+        return metrics if self.reference is None else {**metrics, "kl": totals.kl / totals.tokens}
+
+    def _layouts(self, rows: Sequence[TrainingRow]) -> Iterator[Layout]:
+        return self._make_layouts(rows, self.training.micro_batch_tokens, self.model.device)
 
     def _advantages(self, batch: Batch) -> torch.Tensor:
+        """Returns the advantage of every chosen token, row after row, (tokens,)."""
         device = self.model.device
-        rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=device)
-        groups = torch.tensor([row.group for row in batch.rows], device=device)
-        if self.training.kl.apply == "reward" and self.reference is not None:
-            rewards = rewards - self.training.kl.coefficient * self._divergence(batch.rows)
-        valid = torch.ones(len(batch.rows), dtype=torch.bool, device=device)
-        return ESTIMATORS[self.training.estimator](rewards, groups, valid)
+        counts = chosen_counts(batch.rows)
+        return token_advantages(
+            self.training.estimator,
+            torch.tensor(batch.rewards, device=device),
+            torch.tensor([row.group for row in batch.rows], device=device),
+            torch.ones(len(batch.rows), dtype=torch.bool, device=device),
+            torch.arange(len(batch.rows)).repeat_interleave(counts).to(device),
+            self._penalties(batch.rows, int(counts.sum())),
+        )
 
     @torch.no_grad()
-    def _divergence(self, rows: Sequence[TrainingRow]) -> torch.Tensor:
-        """Returns the estimated KL from the initial policy, summed over each row's chosen tokens, (rows,)."""
-        assert self.reference is not None
-        sums = torch.zeros(len(rows), device=self.model.device)
-        for layout in self._layouts(rows, self.training.micro_batch_tokens, self.model.device):
-            reference = self._logprobs(self.reference, layout)[0]
-            sums.index_add_(0, layout.row, kl_estimate(self.training.kl.estimator, layout.logprobs, reference))
-        return sums
+    def _penalties(self, rows: Sequence[TrainingRow], tokens: int) -> torch.Tensor | None:
+        """Returns each chosen token's KL penalty where it is taken from the reward, (tokens,)."""
+        penalty = self.training.kl
+        if self.reference is None or penalty.apply != "reward":
+            return None
+        found = torch.zeros(tokens, device=self.model.device)
+        for layout in self._layouts(rows):
+            reference = self._log_probs(self.reference, layout)[0]
+            found[layout.token] = penalty.coefficient * kl_divergence(
+                layout.logprobs, reference, penalty.estimator
+            )
+        return found
 
-    def _parts(self, rows: Sequence[TrainingRow], epoch: int) -> Iterator[torch.Tensor]:
-        """Yields the rows of each update: whole groups, dealt out in turn."""
-        groups = torch.tensor([row.group for row in rows])
-        number = torch.unique(groups, return_inverse=True)[1]
+    def _parts(
+        self, rows: Sequence[TrainingRow], epoch: int
+    ) -> Iterator[tuple[list[TrainingRow], torch.Tensor]]:
+        """Yields the rows of each update, whole groups dealt out in turn, and their chosen tokens' places."""
+        places = torch.arange(int(chosen_counts(rows).sum())).split(chosen_counts(rows).tolist())
+        turn = {group: number for number, group in enumerate(dict.fromkeys(row.group for row in rows))}
         for update in range(self.training.updates):
-            part = ((number + epoch) % self.training.updates == update).nonzero().flatten()
-            if len(part):
-                yield part
+            part = [
+                number
+                for number, row in enumerate(rows)
+                if (turn[row.group] + epoch) % self.training.updates == update
+            ]
+            if part:
+                yield [rows[number] for number in part], torch.cat([places[number] for number in part])
 
     def _update(
         self,
         rows: Sequence[TrainingRow],
         advantages: torch.Tensor,
-        optimizers: Sequence[torch.optim.Optimizer],
+        optimizers: Iterable[torch.optim.Optimizer],
         totals: _Totals,
     ) -> None:
         """Accumulates the gradient of one update over micro-batches, then takes it."""
+        optimizers = list(optimizers)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        counts = torch.tensor([sum(row.mask) for row in rows], dtype=torch.float32, device=self.model.device)
-        for layout in self._layouts(rows, self.training.micro_batch_tokens, self.model.device):
-            loss = self._loss(layout, advantages, counts, totals)
-            loss.backward()  # type: ignore[no-untyped-call]
-            totals.loss += float(loss.detach())
+        weights = self._weights(rows)
+        share = 0.0
+        for layout in self._layouts(rows):
+            loss = self._loss(layout, advantages[layout.token], weights[layout.row], totals)
+            loss.backward()
+            share += float(loss.detach())
+        totals.losses.append(share)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.max_grad_norm)
         totals.norms.append(float(norm))
         for optimizer in optimizers:
             optimizer.step()
 
+    def _weights(self, rows: Sequence[TrainingRow]) -> torch.Tensor:
+        """Returns each row's weight per token in the loss of the update, (rows,)."""
+        aggregation = self.training.aggregation
+        length = self.training.max_new_tokens if aggregation == "constant" else None
+        return rollout_weights(chosen_counts(rows), aggregation, length=length).to(self.model.device)
+
     def _loss(
-        self, layout: Layout, advantages: torch.Tensor, counts: torch.Tensor, totals: _Totals
+        self, layout: Layout, advantages: torch.Tensor, weights: torch.Tensor, totals: _Totals
     ) -> torch.Tensor:
         """Returns a micro-batch's share of the update's loss."""
-        logprobs, logits = self._logprobs(self.model, layout)
-        old = layout.logprobs if self._off_policy else logprobs.detach()
-        weights = token_weights(counts, layout.row, self.training.aggregation)
-        terms = policy_loss(logprobs, old, advantages[layout.row], self.training.clip)
-        loss = (terms.loss * weights).sum()
-        entropy = entropy_from_logits(logits if self.training.entropy else logits.detach())
+        low, high = self.training.clip
+        log_probs, logits = self._log_probs(self.model, layout)
+        old = layout.logprobs if self._is_off_policy else log_probs.detach()
+        terms = clipped_policy_loss(log_probs, old, advantages, clip_low=low, clip_high=high)
+        entropy = self._entropy(logits)
         if self.training.entropy:
-            loss = loss - self.training.entropy * (entropy * weights).sum()
+            terms = terms - self.training.entropy * entropy
         if self.reference is not None:
-            with torch.no_grad():
-                reference = self._logprobs(self.reference, layout)[0]
-            kl = kl_estimate(self.training.kl.estimator, logprobs, reference)
-            totals.kl += float(kl.detach().sum())
-            if self.training.kl.apply == "loss":
-                loss = loss + self.training.kl.coefficient * (kl * weights).sum()
+            terms = terms + self._kl_terms(layout, log_probs, totals)
         totals.tokens += len(layout.row)
         totals.entropy += float(entropy.detach().sum())
-        totals.policy_kl += float((layout.logprobs - logprobs.detach()).sum())
-        totals.clipped += float(terms.clipped.sum())
-        return loss
+        totals.ratios.append(
+            ratio_statistics(log_probs, layout.logprobs, advantages, clip_low=low, clip_high=high)
+        )
+        return aggregate(terms, weights)
+
+    def _entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(self.training.entropy > 0):
+            return entropy_from_logits(logits, self.training.temperature)
+
+    def _kl_terms(self, layout: Layout, log_probs: torch.Tensor, totals: _Totals) -> torch.Tensor:
+        """Returns each token's KL penalty in the loss; 0 where it was taken from the reward."""
+        assert self.reference is not None
+        with torch.no_grad():
+            reference = self._log_probs(self.reference, layout)[0]
+        kl = kl_divergence(log_probs, reference, self.training.kl.estimator)
+        totals.kl += float(kl.detach().sum())
+        return self.training.kl.coefficient * kl if self.training.kl.apply == "loss" else torch.zeros_like(kl)
 
     @property
-    def _off_policy(self) -> bool:
+    def _is_off_policy(self) -> bool:
         """Whether the weights change between sampling and some of a step's updates."""
         return self.training.epochs * self.training.updates > 1
 
-    def _logprobs(self, model: PreTrainedModel, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the chosen tokens' log-probabilities, (tokens,), and the tempered logits."""
-        logits = chosen_logits(model, layout).float() / self.training.temperature
-        return token_logprobs(logits, layout.target), logits
+    def _log_probs(self, model: PreTrainedModel, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the chosen tokens' log-probabilities under the sampling temperature, and their logits."""
+        logits = chosen_logits(model, layout)
+        return log_probs_from_logits(logits, layout.target, self.training.temperature), logits

@@ -22,7 +22,7 @@ class Optimizer(Component):
 
     kind: ClassVar[str] = "optimizers"
 
-    capabilities: frozenset[str] = frozenset()
+    capabilities: ClassVar[frozenset[str]] = frozenset()
     """What samplers and filters may ask of it; see `Capability`."""
 
     @hook()

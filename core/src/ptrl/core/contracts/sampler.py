@@ -75,7 +75,7 @@ class Sampler(Component):
 
     kind: ClassVar[str] = "samplers"
 
-    capabilities: frozenset[str] = frozenset()
+    capabilities: ClassVar[frozenset[str]] = frozenset()
     """What it needs of the optimizer, such as `variable_group`; checked before the run."""
 
     @hook(required=True)
@@ -144,7 +144,7 @@ class Filter(Component):
 
     kind: ClassVar[str] = "filters"
 
-    capabilities: frozenset[str] = frozenset()
+    capabilities: ClassVar[frozenset[str]] = frozenset()
     """What it needs of the optimizer, such as `drop` or `continue`; checked before the run."""
 
     @hook(required=True)
