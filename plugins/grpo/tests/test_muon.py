@@ -181,7 +181,7 @@ def test_the_closure_computes_the_loss_anew():
         optimizer.zero_grad()
         loss = weight.square().sum()
         loss.backward()
-        return float(loss)
+        return loss.item()
 
     losses = [optimizer.step(closure) for _ in range(3)]
     assert losses == sorted(losses, reverse=True) and losses[0] == 4.0
@@ -203,7 +203,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad):
 
 @pytest.mark.parametrize("shape", [(3,), (), (2, 2, 2), (0, 3)])
 def test_what_is_no_matrix_is_refused_with_the_way_out(shape):
-    with pytest.raises(ValueError, match="Muon takes matrices only.*AdamW.*split_parameters"):
+    with pytest.raises(ValueError, match=r"Muon takes matrices only.*AdamW.*split_parameters"):
         Muon([nn.Parameter(torch.zeros(shape))])
 
 

@@ -33,6 +33,7 @@ class Transcript:
         self.tokenizer = tokenizer
         self._delta = lru_cache(maxsize=4096)(self._render_delta)
         self._stable: bool | None = None
+        self._last: tuple[Sequence[Message] | None, Sequence[Mapping[str, Any]], list[int]] = (None, (), [])
 
     def prompt_ids(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Returns the ids of a prompt, up to where the policy begins.
@@ -40,10 +41,13 @@ class Transcript:
         Raises:
             EpisodeError: When it has no token.
         """
-        text = self.tokenizer.render(messages, tools=tools, add_generation_prompt=True)
-        ids = self.tokenizer.encode(text)
-        if not ids:
-            raise EpisodeError("the prompt has no token; give the task a message")
+        last_messages, last_tools, ids = self._last
+        if messages is not last_messages or tools != last_tools:  # a group's rollouts follow one another
+            text = self.tokenizer.render(messages, tools=tools, add_generation_prompt=True)
+            ids = self.tokenizer.encode(text)
+            if not ids:
+                raise EpisodeError("the prompt has no token; give the task a message")
+            self._last = (messages, tools, ids)
         return ids
 
     def delta_ids(self, messages: Sequence[Message], closed: bool) -> list[int]:

@@ -14,7 +14,7 @@ from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_stat
 from ptrl_plugin_grpo.demonstrations import demonstration_row
 from ptrl_plugin_grpo.local import LocalOptimizer, load_policy
 from ptrl_plugin_grpo.losses import log_probs_from_logits
-from ptrl_plugin_grpo.optimizers import make_optimizers
+from ptrl_plugin_grpo.optimizers import make_optimizers, take_step
 from ptrl_plugin_grpo.policy import EmbeddedPolicy, chosen_logits
 from ptrl_plugin_grpo.scheduling import learning_rate_factor, set_learning_rate
 
@@ -114,8 +114,6 @@ def train_step(
         loss = -logprobs.sum() / tokens
         loss.backward()
         total += float(loss.detach())
-    norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
-    for optimizer in optimizers:
-        optimizer.step()
+    norm = take_step(policy.model, optimizers, max_grad_norm)
     rate = optimizers[0].param_groups[0]["lr"]
-    return {"loss": total, "grad_norm": float(norm), "learning_rate": float(rate)}
+    return {"loss": total, "grad_norm": norm, "learning_rate": float(rate)}

@@ -1,6 +1,6 @@
 """One step's update: advantages, then clipped policy-gradient passes over micro-batches."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -27,6 +27,7 @@ from ptrl_plugin_grpo.losses import (
     ratio_statistics,
     rollout_weights,
 )
+from ptrl_plugin_grpo.optimizers import take_step
 from ptrl_plugin_grpo.policy import chosen_logits
 
 
@@ -51,6 +52,7 @@ class _Totals:
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     entropy: float = 0.0
+    policy_kl: float = 0.0
     kl: float = 0.0
     tokens: int = 0
 
@@ -82,8 +84,8 @@ class Update:
         """Takes `training.epochs` × `training.updates` updates from one step's rollouts.
 
         Returns:
-            `loss` per update; `entropy`, `policy_kl` (of the sampling policy) and, where there is a
-            reference, `kl` (of the initial policy), all in nats per token; `clip_fraction`, `grad_norm`,
+            `loss` per update; `entropy`, `policy_kl` (sampling policy to policy) and, where there is a
+            reference, `kl` (policy to initial policy), all in nats per token; `clip_fraction`, `grad_norm`,
             `learning_rate`.
         """
         self.model.train()
@@ -96,7 +98,7 @@ class Update:
         metrics = {
             "loss": fmean(totals.losses),
             "entropy": totals.entropy / totals.tokens,
-            "policy_kl": ratios.approximate_kl,
+            "policy_kl": totals.policy_kl / totals.tokens,
             "clip_fraction": ratios.clip_fraction,
             "grad_norm": fmean(totals.norms),
             "learning_rate": optimizers[0].param_groups[0]["lr"],
@@ -152,11 +154,10 @@ class Update:
         self,
         rows: Sequence[TrainingRow],
         advantages: torch.Tensor,
-        optimizers: Iterable[torch.optim.Optimizer],
+        optimizers: Sequence[torch.optim.Optimizer],
         totals: _Totals,
     ) -> None:
         """Accumulates the gradient of one update over micro-batches, then takes it."""
-        optimizers = list(optimizers)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
         weights = self._weights(rows)
@@ -166,10 +167,7 @@ class Update:
             loss.backward()
             share += float(loss.detach())
         totals.losses.append(share)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.max_grad_norm)
-        totals.norms.append(float(norm))
-        for optimizer in optimizers:
-            optimizer.step()
+        totals.norms.append(take_step(self.model, optimizers, self.training.max_grad_norm))
 
     def _weights(self, rows: Sequence[TrainingRow]) -> torch.Tensor:
         """Returns each row's weight per token in the loss of the update, (rows,)."""
@@ -191,9 +189,10 @@ class Update:
         if self.reference is not None:
             terms = terms + self._kl_terms(layout, log_probs, totals)
         totals.tokens += len(layout.row)
+        totals.policy_kl += float((layout.logprobs - log_probs.detach()).sum())
         totals.entropy += float(entropy.detach().sum())
         totals.ratios.append(
-            ratio_statistics(log_probs, layout.logprobs, advantages, clip_low=low, clip_high=high)
+            ratio_statistics(log_probs, old, advantages, clip_low=low, clip_high=high)
         )
         return aggregate(terms, weights)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -17,11 +18,14 @@ from ptrl_plugin_reasoning_gym.library import (
     LevelRange,
     ReasoningGymError,
     check_name,
+    check_parameters,
     configure,
 )
 from ptrl_plugin_reasoning_gym.prompts import prompt_of
 from ptrl_plugin_reasoning_gym.source import Draw, DrawnTasks, Stratum, attempts_at
 
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 Levels = int | tuple[int, ...] | None
 
 
@@ -48,7 +52,7 @@ class Member(BaseModel):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        return _checked_name(name)
+        return _checked(check_name, name)
 
 
 class ReasoningGym(Environment):
@@ -97,14 +101,14 @@ class ReasoningGym(Environment):
         @field_validator("dataset")
         @classmethod
         def _check_dataset(cls, name: str | None) -> str | None:
-            return name if name is None else _checked_name(name)
+            return name if name is None else _checked(check_name, name)
 
         @field_validator("parameters")
         @classmethod
         def _check_parameters(cls, parameters: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
             name = info.data.get("dataset")
             if name is not None:
-                _check_spec(DataSetSpec(name, parameters))
+                _checked(check_parameters, DataSetSpec(name, parameters))
             return parameters
 
         @model_validator(mode="after")
@@ -117,7 +121,8 @@ class ReasoningGym(Environment):
             if largest * attempts_at(1 - self.test_share) > POSITIONS:
                 raise ValueError(f"size {largest} is too large for test_share {self.test_share}")
             for _, _, spec in self.members():
-                _check_spec(spec)
+                _check_plain(spec)
+                _checked(partial(configure, seed=0, size=10), spec)
             return self
 
         def members(self) -> list[tuple[float, str | None, DataSetSpec]]:
@@ -183,26 +188,19 @@ def _levels(level: Levels) -> Sequence[int | None]:
     return level
 
 
-def _checked_name(name: str) -> str:
+def _checked(check: Callable[[Argument], Result], argument: Argument) -> Result:
+    """Returns what a check does; its error becomes one that pydantic reports with the key."""
     try:
-        return check_name(name)
+        return check(argument)
     except ReasoningGymError as error:
         raise ValueError(str(error)) from None
 
 
-def _check_spec(spec: DataSetSpec) -> None:
-    _check_plain(spec.name, spec.parameters)
-    try:
-        configure(spec, seed=0, size=10)
-    except ReasoningGymError as error:
-        raise ValueError(str(error)) from None
-
-
-def _check_plain(name: str, parameters: Mapping[str, Any]) -> None:
-    for key, value in parameters.items():
+def _check_plain(spec: DataSetSpec) -> None:
+    for key, value in spec.parameters.items():
         try:
             json.dumps(value)
         except (TypeError, ValueError):
             kind = type(value).__name__
-            text = f"data set {name!r}: parameter {key!r} is a {kind}; use text, numbers or lists"
+            text = f"data set {spec.name!r}: parameter {key!r} is a {kind}; use text, numbers or lists"
             raise ValueError(text) from None

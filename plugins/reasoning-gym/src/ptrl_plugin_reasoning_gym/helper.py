@@ -26,7 +26,7 @@ def answer(generator: Generator, position: int) -> dict[str, Any]:
 def main() -> None:
     """Answers requests until there are no more."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a data set prints must not look like a reply
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a data set prints must not look like a reply
     generator = LocalGenerator(DataSetSpec.of_key(sys.argv[1]), int(sys.argv[2]))
     for line in sys.stdin:
         replies.write(json.dumps(answer(generator, int(line))) + "\n")

@@ -6,10 +6,11 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -131,16 +132,14 @@ def configure(spec: DataSetSpec, *, seed: int, size: int) -> Any:
     Raises:
         ReasoningGymError: Naming the data set and the parameter or level that is wrong.
     """
-    config_class = factory().DATASETS[check_name(spec.name)][1]
-    known = {field.name for field in dataclasses.fields(config_class)} - {"seed", "size"}
-    _check_parameters(spec, known)
+    check_parameters(spec)
     values: dict[str, Any] = {}
     if spec.level is not None:
         config = _of_level(spec, spec.level)
-        values = {name: getattr(config, name) for name in known}
+        values = {name: getattr(config, name) for name in _parameters(spec.name)}
     values.update(spec.parameters)
     try:
-        config = config_class(**values, seed=seed, size=size)
+        config = factory().DATASETS[spec.name][1](**values, seed=seed, size=size)
         if hasattr(config, "validate"):
             config.validate()
     except Exception as error:
@@ -151,7 +150,13 @@ def configure(spec: DataSetSpec, *, seed: int, size: int) -> Any:
     return config
 
 
-def _check_parameters(spec: DataSetSpec, known: set[str]) -> None:
+def check_parameters(spec: DataSetSpec) -> None:
+    """Checks that the data set has every parameter, whatever its value.
+
+    Raises:
+        ReasoningGymError: Naming the data set, the parameter, and what there is.
+    """
+    known = _parameters(spec.name)
     for name in spec.parameters:
         if name in ("seed", "size"):
             raise ReasoningGymError(
@@ -162,6 +167,11 @@ def _check_parameters(spec: DataSetSpec, known: set[str]) -> None:
                 f"data set {spec.name!r} has no parameter {name!r}; {suggestion(name, known)}"
                 f" (it has {', '.join(sorted(known)) or 'none'})"
             )
+
+
+def _parameters(name: str) -> set[str]:
+    config_class = factory().DATASETS[check_name(name)][1]
+    return {field.name for field in dataclasses.fields(config_class)} - {"seed", "size"}
 
 
 def _of_level(spec: DataSetSpec, level: int) -> Any:
@@ -185,7 +195,8 @@ def build(spec: DataSetSpec, *, seed: int, size: int) -> DataSet:
     """
     config = configure(spec, seed=seed, size=size)
     try:
-        built: DataSet = factory().DATASETS[spec.name][0](config)
+        with redirect_stdout(io.StringIO()):  # acre prints dots
+            built: DataSet = factory().DATASETS[spec.name][0](config)
     except Exception as error:
         text = f"data set {spec.name!r} cannot be built: {type(error).__name__}: {error}"
         raise ReasoningGymError(text) from error

@@ -95,5 +95,7 @@ def warnings_of(settings: RunSettings) -> Iterator[str]:
             "training.estimator: group_norm divides by the group's deviation again, so a weight no longer"
             " bounds a component's influence; rloo, dr_grpo and reinforce_baseline keep the bound"
         )
+    if training.kl.coefficient and training.kl.apply == "loss" and training.kl.estimator == "k1":
+        yield "training.kl.estimator: k1 in the loss has a gradient of zero expectation; use k2 or k3"
     if training.group_size == 1 and training.estimator in ("rloo", "group_norm", "dr_grpo"):
         yield f"training.group_size: {training.estimator} learns nothing from groups of one"
