@@ -65,7 +65,10 @@ def test_a_command_that_cannot_be_imported_fails_alone(install, ptrl):
     assert "lame      Lame." in ptrl("--help").output
     result = ptrl("lame")
     assert result.exit_code == 1
-    assert "error: the command 'lame' of ptrl-plugin-lame cannot be imported: SystemExit: no screen" in result.output
+    assert (
+        "error: the command 'lame' of ptrl-plugin-lame cannot be imported: SystemExit: no screen"
+        in result.output
+    )
     assert "its entry point must name a typer.Typer" in ptrl("odd").output
 
 

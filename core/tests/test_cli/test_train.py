@@ -91,7 +91,9 @@ def test_a_report_that_fails_does_not_fail_the_run(config, install, ptrl, monkey
 
 
 def test_a_masked_domain_raises_an_alarm_with_the_reason(config, ptrl):
-    result = ptrl("train", config, "--set", 'domains.digits.rewards.answer.broken="[bold]disk \\u001b[2Jfull"')
+    result = ptrl(
+        "train", config, "--set", 'domains.digits.rewards.answer.broken="[bold]disk \\u001b[2Jfull"'
+    )
     assert result.exit_code == 0, result.output
     assert "ALARM digits: 100% of rollouts got no verdict" in result.output
     assert "most often: answer: error: RuntimeError: [bold]disk full" in result.output

@@ -74,6 +74,7 @@ class OpenAIEndpoint:
         self._timeout = timeout
         self._retries = retries
         self._backoff = backoff
+        self._sleep = asyncio.sleep
         self._client = _client(self._key, self._concurrency)
 
     def __repr__(self) -> str:
@@ -127,6 +128,7 @@ class OpenAIEndpoint:
             retry=retry_if_exception_type(_PassingError),
             stop=stop_after_attempt(1 + self._retries),
             wait=self._wait,
+            sleep=self._sleep,
             reraise=True,
         )
         return await tries(self._post_once, body)

@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 def curve(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
     """Returns the newest values, each 0 to 1, as a line of blocks."""
     shown = [value for value in values if math.isfinite(value)][-width:]
-    return "".join(BLOCKS[min(7, max(0, int(value * 8)))] for value in shown)
+    return "".join(BLOCKS[int(7.999 * min(1.0, max(0.0, value)))] for value in shown)
 
 
 def live_view(state: RunState, began: float, width: int = 120, height: int = 40) -> RenderableType:
