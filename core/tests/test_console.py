@@ -155,7 +155,9 @@ def test_a_terminal_gets_a_live_display():
     screen.console.run_finished({"status": "interrupted"})
     assert "interrupted" in screen.shown()
     assert screen.console._live is None
-    assert screen.lines[0] == "evaluation at step 0  greedy  test metric 20.0%  3.0 s"
+    assert (
+        screen.lines[0].removeprefix("\x1b[?25l") == "evaluation at step 0  greedy  test metric 20.0%  3.0 s"
+    )
 
 
 def test_a_failed_run_ends_the_live_display():

@@ -2,14 +2,20 @@ import json
 
 import pytest
 
-REWARD = "from ptrl.core import Reward\nclass Fine(Reward):\n    def score(self, rollouts): return [1.0] * len(rollouts)\n"
+REWARD = """
+from ptrl.core import Reward
+
+class Fine(Reward):
+    def score(self, rollouts):
+        return [1.0] * len(rollouts)
+"""
 
 BROKEN = {
     "ptrl_plugin_broken_exit": "raise SystemExit(3)",
     "ptrl_plugin_broken_kill": "import os\nos.kill(os.getpid(), 9)",
     "ptrl_plugin_broken_missing": "import ptrl_no_such_library",
-    "ptrl_plugin_broken_noisy": 'print(\'{"not": "the answer"}\')\n' + REWARD,
-    "ptrl_plugin_broken_hook": "from ptrl.core import Reward\nclass Fine(Reward):\n    def scores(self): ...\n",
+    "ptrl_plugin_broken_noisy": "print('[1]')\n" + REWARD,
+    "ptrl_plugin_broken_hook": REWARD.replace("score", "scores"),
 }
 
 

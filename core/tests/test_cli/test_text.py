@@ -3,9 +3,8 @@ import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from ptrl.core.cli.text import encodable, markup_safe, terminal_safe
+from ptrl.core.cli.text import encodable, terminal_safe
 
 HOSTILE = st.text(
     st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x07\x9c\x9d[]0;mHJ\\\r\n\u202e\ud800"))
@@ -54,15 +53,6 @@ def test_a_carriage_return_cannot_write_over_the_line():
 
 def test_many_unfinished_sequences_are_read_in_linear_time():
     assert len(terminal_safe("\x1b]" * 200_000)) == 200_000
-
-
-@given(HOSTILE)
-def test_markup_is_printed_as_it_is(text):
-    screen = io.StringIO()
-    Console(file=screen, width=10_000, color_system=None).print(
-        markup_safe(text), highlight=False, soft_wrap=True, emoji=False
-    )
-    assert screen.getvalue() == terminal_safe(text) + "\n"
 
 
 def test_a_narrow_encoding_costs_characters_and_not_the_program():

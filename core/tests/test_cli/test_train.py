@@ -77,7 +77,9 @@ def test_the_report_plugins_command_makes_the_report(config, install, ptrl, monk
     assert "report.html" in output
 
 
-@pytest.mark.parametrize("fault", ["raise SystemExit(1)", "1 / 0", "raise KeyError('\x1b[31m')"])
+@pytest.mark.parametrize(
+    "fault", ["raise SystemExit(1)", "1 / 0", "raise KeyError('\x1b[31m')", "raise typer.Exit(1)"]
+)
 def test_a_report_that_fails_does_not_fail_the_run(config, install, ptrl, monkeypatch, fault):
     name = f"ptrl_plugin_torn_{abs(hash(fault))}"
     entries = f"[ptrl.commands]\nreport = {name}:app\n"

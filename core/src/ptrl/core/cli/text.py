@@ -1,4 +1,7 @@
-"""Text of plugins, configs and policies, made safe to print: it must not drive the terminal."""
+"""Text of plugins, configs and policies, made safe to print: it must not drive the terminal.
+
+What rich prints of it goes in a `rich.text.Text`, in which nothing is markup.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,6 @@ def terminal_safe(text: str, *, lines: bool = False, limit: int | None = None) -
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
     return text
-
-
-def markup_safe(text: str, *, lines: bool = False) -> str:
-    """Returns text that rich prints as it is: terminal-safe, and no square bracket is markup."""
-    from rich.markup import escape
-
-    return escape(terminal_safe(text, lines=lines))
 
 
 def encodable(*streams: IO[str]) -> None:

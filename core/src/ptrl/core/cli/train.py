@@ -57,7 +57,8 @@ def train(
         show_warning(text)
     summary = training.train(plan, run_folder, _notify)
     interrupted = summary["status"] == "interrupted"
-    _show(summary, run_folder, reported=_make_report(run_folder))
+    _make_report(run_folder)
+    _show(summary, run_folder)
     if interrupted:
         show_interrupt()
         typer.echo(f"go on with: ptrl train {terminal_safe(str(run_folder.path))} --resume", err=True)
@@ -83,26 +84,29 @@ def _notify(text: str) -> None:
     print(f"note: {terminal_safe(text, lines=True)}", flush=True)
 
 
-def _make_report(run_folder: RunFolder) -> bool:
-    """Makes `report.html` by the report plugin's command, and tells whether there is one."""
+def _make_report(run_folder: RunFolder) -> None:
+    """Makes `report.html` by the report plugin's command, where it is installed."""
     from ptrl.core.cli.group import load_plugin_command, plugin_commands
     from ptrl.core.contracts.hooks import describe
 
     command = plugin_commands().get(REPORT)
     if command is None:
-        return False
+        return
     try:
         load_plugin_command(command.entry).main(
             [str(run_folder.path)], prog_name="ptrl report", standalone_mode=False
         )
     except (Exception, SystemExit) as error:
         show_warning(f"no report was made: {describe(error)}")
-    return run_folder.report.is_file()
+        return
+    if not run_folder.report.is_file():
+        show_warning(f"no report was made: `ptrl report` wrote no {run_folder.report.name}")
 
 
-def _show(summary: Mapping[str, Any], run_folder: RunFolder, *, reported: bool) -> None:
+def _show(summary: Mapping[str, Any], run_folder: RunFolder) -> None:
     from rich import get_console
 
+    from ptrl.core.cli.group import plugin_commands
     from ptrl.core.cli.tables import before_and_after
 
     table = before_and_after(summary)
@@ -111,7 +115,7 @@ def _show(summary: Mapping[str, Any], run_folder: RunFolder, *, reported: bool) 
     path = terminal_safe(str(run_folder.path))
     typer.echo(f"{summary['steps']} steps in {summary['seconds']:.1f} s")
     typer.echo(f"run folder  {path}")
-    if reported:
+    if run_folder.report.is_file():
         typer.echo(f"report      {terminal_safe(str(run_folder.report))}")
-    else:
-        typer.echo("report      none: pip install ptrl-plugin-report, then `ptrl report " + path + "`")
+    elif REPORT not in plugin_commands():
+        typer.echo(f"report      pip install ptrl-plugin-report && ptrl report {path}")
