@@ -29,7 +29,7 @@ threads = 1
 [[filters]]
 use = "samplers.zero_variance"
 [domains.words]
-environment = { use = "reasoning_gym.task", dataset = "spell_backward", prompt = "reverse {word}", size = 500 }
+environment = { use = "reasoning_gym.task", dataset = "spell_backward", prompt = "reverse {word}" }
 [domains.words.rewards]
 answer = { use = "reasoning_gym.score", solved_at = 1.0 }
 tags = { use = "format.tags", optional = ["think"], role = "gate" }

@@ -15,7 +15,11 @@ def sources() -> list[Path]:
 
 def main() -> int:
     """Runs mypy over all packages at once."""
-    packages = ["ptrl.core", "ptrl.sdk", *(path.name for path in sorted(ROOT.glob("plugins/*/src/ptrl_plugin_*")))]
+    packages = [
+        "ptrl.core",
+        "ptrl.sdk",
+        *(path.name for path in sorted(ROOT.glob("plugins/*/src/ptrl_plugin_*"))),
+    ]
     arguments = [part for package in packages for part in ("-p", package)]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(str(path) for path in sources())}
     command = [sys.executable, "-m", "mypy", *arguments]

@@ -23,13 +23,15 @@ def train(seed: int, overrides: Sequence[str] = (), config: str = "examples/quic
     return folder
 
 
-def _show(name: str, run: Path, seconds: float) -> dict[str, float]:
+def show(name: str, run: Path, seconds: float) -> dict[str, float]:
+    """Prints what a run reached, and returns its means."""
     summary = json.loads((run / "summary.json").read_text())
     before, after = summary["before"]["greedy"], summary["after"]["greedy"]
-    domains = [key for key in after if key != "mean"]
-    row = "  ".join(f"{key} {before[key]:.0%} -> {after[key]:.0%}" for key in [*domains, "mean"])
-    worse = [key for key in domains if after[key] <= before[key]]
-    print(f"{name}: {row}  in {seconds:.0f} s" + (f"  NOT BETTER: {', '.join(worse)}" if worse else ""), flush=True)
+    changes = "  ".join(f"{key} {before[key]:.0%} -> {after[key]:.0%}" for key in after)
+    print(f"{name}: {changes}  in {seconds:.0f} s", flush=True)
+    worse = [key for key in after if after[key] <= before[key]]
+    if worse:
+        print(f"{name}: NOT BETTER: {', '.join(worse)}", flush=True)
     return {"before": before["mean"], "after": after["mean"], "seconds": seconds}
 
 
@@ -39,11 +41,11 @@ def main() -> None:
     for seed in SEEDS:
         begin = time.perf_counter()
         run = train(seed)
-        rows.append(_show(f"seed {seed}", run, time.perf_counter() - begin))
+        rows.append(show(f"seed {seed}", run, time.perf_counter() - begin))
     for key in ("before", "after", "seconds"):
         values = [row[key] for row in rows]
         print(f"{key}: mean {fmean(values):.3g}, from {min(values):.3g} to {max(values):.3g}")
     begin = time.perf_counter()
     warm = train(0, config="examples/warmup.toml")
     run = train(1, overrides=[f"model.path={warm / 'model'}"])
-    _show("from scratch (warm-up included)", run, time.perf_counter() - begin)
+    show("from scratch (warm-up included)", run, time.perf_counter() - begin)

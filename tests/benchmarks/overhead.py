@@ -6,14 +6,16 @@ from statistics import median
 
 from tests.benchmarks.demo import train
 
+PHASES = ("generation", "update", "scoring", "bookkeeping")
+
 
 def shares(run: Path) -> dict[str, float]:
     """Returns the median share of a step of each phase."""
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    phases = ("generation", "update", "scoring", "bookkeeping")
-    return {
-        phase: median(step.get(f"seconds/{phase}", 0.0) / step["seconds"] for step in steps) for phase in phases
-    }
+    rows = [
+        (step["seconds"], {phase: step.get(f"seconds/{phase}", 0.0) for phase in PHASES}) for step in steps
+    ]
+    return {phase: median(spent[phase] / whole for whole, spent in rows) for phase in PHASES}
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ptrl.core.contracts import Component
-from ptrl.core.registry import Loaded
+from ptrl.core.registry.loading import Loaded
 from ptrl.core.settings import RewardTable, RunSettings
 
 

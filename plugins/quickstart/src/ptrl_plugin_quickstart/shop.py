@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from pydantic import Field
+
 from ptrl.core import Columns, Environment, Message, Split, State, Step, Task, TaskSource
 
 GOODS = "abcdefghij"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
-from ptrl.core import Columns, Environment, Message, Split, State, Step, Task, TaskSource
-from ptrl_plugin_reasoning_gym.environment import ReasoningGym
-from ptrl_plugin_reasoning_gym.packing import unpack
 
+from ptrl.core import Columns, Environment, Message, Split, State, Step, Task, TaskSource
 from ptrl_plugin_quickstart.examples import EXAMPLES, Metadata
 from ptrl_plugin_quickstart.shop import Shop
+from ptrl_plugin_reasoning_gym.environment import ReasoningGym
+from ptrl_plugin_reasoning_gym.packing import unpack
 
 Domain = Literal["sum", "words", "sort", "boxed", "shop"]
 HELD_BY: dict[str, type[Environment]] = {"shop": Shop}

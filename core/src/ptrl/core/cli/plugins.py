@@ -119,7 +119,7 @@ def _judged(row: Row, failure: str) -> Row:
 def _print(rows: Sequence[Row], *, loaded: bool) -> None:
     cells = [[terminal_safe(getattr(row, column)) for column in COLUMNS] for row in rows]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
-    typer.secho(_line([column.upper() for column in COLUMNS], widths), bold=True)
+    typer.secho(_line([column.upper() for column in COLUMNS], widths).rstrip(), bold=True)
     for row, texts in zip(rows, cells, strict=True):
         colour = COLOURS.get(row.status, typer.colors.YELLOW)
         typer.echo(_line(texts[:-1], widths) + typer.style(texts[-1], fg=colour))

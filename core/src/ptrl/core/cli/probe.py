@@ -53,8 +53,9 @@ def _ending(status: int) -> str:
 def _failure_of(kind: str, name: str) -> str:
     from ptrl.core.cli.group import load_plugin_command
     from ptrl.core.errors import PtrlError
-    from ptrl.core.registry import load, scan
+    from ptrl.core.registry import scan
     from ptrl.core.registry.entries import COMMANDS
+    from ptrl.core.registry.loading import load
 
     try:
         if kind == COMMANDS:

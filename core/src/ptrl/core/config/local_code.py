@@ -10,7 +10,7 @@ from pathlib import Path
 from ptrl.core.contracts import KINDS
 from ptrl.core.contracts.hooks import describe
 from ptrl.core.errors import PluginLoadError, UnknownNameError, did_you_mean
-from ptrl.core.registry import Loaded, check_class, from_function
+from ptrl.core.registry.loading import Loaded, check_class, from_function
 
 
 class LocalCode:

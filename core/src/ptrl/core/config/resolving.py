@@ -13,7 +13,7 @@ from ptrl.core.config.local_code import LocalCode
 from ptrl.core.config.reading import problems_of, read_settings
 from ptrl.core.errors import ConfigError, Problem, PtrlError, RegistryError
 from ptrl.core.plan import ComponentPlan, DomainPlan, RewardPlan, RunPlan
-from ptrl.core.registry import Loaded, load
+from ptrl.core.registry.loading import Loaded, load
 from ptrl.core.settings import ComponentTable, OptimizerSection, RewardTable, RunSettings
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from ptrl.core.contracts.reward import RESERVED_REWARD_KEYS
 from ptrl.core.errors import PtrlError
-from ptrl.core.registry import load, scan
-from ptrl.core.registry.entries import COMMANDS
+from ptrl.core.registry.entries import COMMANDS, scan
+from ptrl.core.registry.loading import load
 from ptrl.core.settings import ComponentTable, RewardTable, RunSettings
 
 PLACES = {

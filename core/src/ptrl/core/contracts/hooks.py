@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from ptrl.core.contracts.component import Component, HookOptions
 from ptrl.core.errors import ContractError, did_you_mean, nearest
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ def resolve(value: Any, timeout: float | None = None) -> Any:
     if not inspect.isawaitable(value):
         return value
 
+    import asyncio  # slow to import, and most runs await nothing
+
     async def wait() -> Any:
         return await asyncio.wait_for(value, timeout)
 
@@ -195,6 +199,8 @@ def resolve(value: Any, timeout: float | None = None) -> Any:
 
 @functools.cache
 def _background_loop() -> asyncio.AbstractEventLoop:
+    import asyncio
+
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="ptrl-event-loop", daemon=True).start()
     return loop

@@ -12,8 +12,6 @@ from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Literal
 
-from packaging.requirements import Requirement
-
 GROUP_PREFIX = "ptrl."
 CORE_DISTRIBUTION = "ptrl-core"
 PLUGIN_PREFIX = "ptrl-plugin-"
@@ -193,6 +191,8 @@ def _check_family(entry: Entry, packages: Mapping[str, Package]) -> Entry | None
 
 def _check_requirements(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
     """Holds the ptrl distributions that it needs against those installed."""
+    from packaging.requirements import Requirement  # not needed where nothing is required
+
     for line in entry.package.requires:
         if not line.startswith("ptrl"):
             continue
