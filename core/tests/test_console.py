@@ -36,9 +36,7 @@ def run_info(*domains, steps=40, first_step=0, every=0, name="quickstart"):
     evaluation = {"every": every, "decoding": ["greedy", "sampled"]}
     settings = {"evaluation": evaluation}
     folder = Path("runs")
-    return RunInfo(
-        name=name, folder=folder, steps=steps, domains=domains, first_step=first_step, settings=settings
-    )
+    return RunInfo(name=name, folder=folder, steps=steps, domains=domains, first_step=first_step, settings=settings)
 
 
 def evaluation(step=0, decoding="greedy", metric=0.2, masked=0, seconds=3.0, domain="words"):
@@ -155,9 +153,7 @@ def test_a_terminal_gets_a_live_display():
     screen.console.run_finished({"status": "interrupted"})
     assert "interrupted" in screen.shown()
     assert screen.console._live is None
-    assert (
-        screen.lines[0].removeprefix("\x1b[?25l") == "evaluation at step 0  greedy  test metric 20.0%  3.0 s"
-    )
+    assert screen.lines[0].removeprefix("\x1b[?25l") == "evaluation at step 0  greedy  test metric 20.0%  3.0 s"
 
 
 def test_a_failed_run_ends_the_live_display():
@@ -241,9 +237,7 @@ def test_a_masked_rollout_has_a_reason(member, reason):
     task = Task(key="t", messages=(), domain="words")
     rollout = Rollout(task=task, status=member.get("status", "ok"), info=member.get("info", {}))
     scores = {"judge": member.get("score", Score(value=1.0))}
-    scored = ScoredRollout(
-        rollout=rollout, scores=scores, metric=None, total=None, valid=member.get("valid", True)
-    )
+    scored = ScoredRollout(rollout=rollout, scores=scores, metric=None, total=None, valid=member.get("valid", True))
     assert reason_of(scored) == reason
     state = RunState(run_info("words"), alarm=0.1)
     ticket = Ticket(id="1", index=0, domain="words", group_size=1)

@@ -56,9 +56,7 @@ def test_a_runs_own_last_evaluation_is_repeated(run_folder, ptrl):
 
 
 def test_a_local_model_is_measured_by_a_config(config, run_folder, ptrl):
-    result = ptrl(
-        "eval", "--config", config, "--model", run_folder / "model", "--tasks", 5, "--decoding", "greedy"
-    )
+    result = ptrl("eval", "--config", config, "--model", run_folder / "model", "--tasks", 5, "--decoding", "greedy")
     assert result.exit_code == 0, result.output
     assert "test, greedy" in result.output
     assert "80.0%" in result.output
@@ -66,9 +64,7 @@ def test_a_local_model_is_measured_by_a_config(config, run_folder, ptrl):
 
 
 def test_an_endpoint_is_measured_by_a_config(config, endpoint, ptrl):
-    result = ptrl(
-        "eval", "--config", config, "--endpoint", endpoint, "--model", "good", "--json", "--split", "train"
-    )
+    result = ptrl("eval", "--config", config, "--endpoint", endpoint, "--model", "good", "--json", "--split", "train")
     assert result.exit_code == 0, result.output
     [greedy, sampled] = json.loads(result.stdout)["evaluations"]
     assert (greedy["split"], greedy["mean"], sampled["decoding"]) == ("train", 0.5, "sampled")

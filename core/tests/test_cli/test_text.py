@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from ptrl.core.cli.text import encodable, terminal_safe
 
-HOSTILE = st.text(
-    st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x07\x9c\x9d[]0;mHJ\\\r\n\u202e\ud800"))
-)
+HOSTILE = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x07\x9c\x9d[]0;mHJ\\\r\n\u202e\ud800")))
 
 
 @given(HOSTILE, st.booleans())
@@ -42,9 +40,7 @@ def test_sequences_go_with_all_that_belongs_to_them():
 
 
 def test_an_unfinished_sequence_hides_nothing_after_it():
-    assert (
-        terminal_safe("\x1b]0;no end, and the verdict is: failed") == "]0;no end, and the verdict is: failed"
-    )
+    assert terminal_safe("\x1b]0;no end, and the verdict is: failed") == "]0;no end, and the verdict is: failed"
 
 
 def test_a_carriage_return_cannot_write_over_the_line():

@@ -77,9 +77,7 @@ def test_the_report_plugins_command_makes_the_report(config, install, ptrl, monk
     assert "report.html" in output
 
 
-@pytest.mark.parametrize(
-    "fault", ["raise SystemExit(1)", "1 / 0", "raise KeyError('\x1b[31m')", "raise typer.Exit(1)"]
-)
+@pytest.mark.parametrize("fault", ["raise SystemExit(1)", "1 / 0", "raise KeyError('\x1b[31m')", "raise typer.Exit(1)"])
 def test_a_report_that_fails_does_not_fail_the_run(config, install, ptrl, monkeypatch, fault):
     name = f"ptrl_plugin_torn_{abs(hash(fault))}"
     entries = f"[ptrl.commands]\nreport = {name}:app\n"
@@ -93,9 +91,7 @@ def test_a_report_that_fails_does_not_fail_the_run(config, install, ptrl, monkey
 
 
 def test_a_masked_domain_raises_an_alarm_with_the_reason(config, ptrl):
-    result = ptrl(
-        "train", config, "--set", 'domains.digits.rewards.answer.broken="[bold]disk \\u001b[2Jfull"'
-    )
+    result = ptrl("train", config, "--set", 'domains.digits.rewards.answer.broken="[bold]disk \\u001b[2Jfull"')
     assert result.exit_code == 0, result.output
     assert "ALARM digits: 100% of rollouts got no verdict" in result.output
     assert "most often: answer: error: RuntimeError: [bold]disk full" in result.output

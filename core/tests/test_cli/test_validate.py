@@ -19,14 +19,10 @@ def test_warnings_are_shown_and_do_not_fail(config, ptrl):
 
 
 def test_all_problems_are_shown_at_once(config, ptrl):
-    result = ptrl(
-        "validate", config, "--set", "domains.digits.environment.use=toy.digit", "--set", "sampler.use=x.y"
-    )
+    result = ptrl("validate", config, "--set", "domains.digits.environment.use=toy.digit", "--set", "sampler.use=x.y")
     assert result.exit_code == 2
     assert "2 problems in the config" in result.output
-    assert (
-        "domains.digits.environment.use: no environment is called 'toy.digit'; did you mean" in result.output
-    )
+    assert "domains.digits.environment.use: no environment is called 'toy.digit'; did you mean" in result.output
     assert "Traceback" not in result.output
 
 
@@ -53,11 +49,7 @@ def test_a_bad_override_names_the_key(config, ptrl, override, shown):
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.text(st.characters(exclude_characters="\x00"), min_size=1).filter(
-        lambda text: not text.startswith("-")
-    )
-)
+@given(st.text(st.characters(exclude_characters="\x00"), min_size=1).filter(lambda text: not text.startswith("-")))
 def test_no_override_ends_in_a_traceback_or_drives_the_terminal(config, ptrl, override):
     result = ptrl("validate", config, "--set", override)
     assert result.exit_code in (0, 2)

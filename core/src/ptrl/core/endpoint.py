@@ -215,9 +215,7 @@ def _client(key: str, concurrency: int) -> httpx2.AsyncClient:
         import httpx2
         import tenacity  # noqa: F401
     except ModuleNotFoundError as error:
-        raise EndpointError(
-            f"a chat endpoint needs {error.name}, which is not installed — {INSTALL_HINT}"
-        ) from None
+        raise EndpointError(f"a chat endpoint needs {error.name}, which is not installed — {INSTALL_HINT}") from None
     return httpx2.AsyncClient(
         headers={"Authorization": f"Bearer {key}"} if key else {},
         limits=httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),

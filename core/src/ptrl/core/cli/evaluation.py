@@ -46,9 +46,7 @@ def evaluate(
     ] = None,
     api_key_env: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Environment variable with the endpoint's API key.", show_default=False
-        ),
+        typer.Option(metavar="NAME", help="Environment variable with the endpoint's API key.", show_default=False),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests to the endpoint at a time.")] = 16,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that one request may take.")] = 120.0,

@@ -43,9 +43,7 @@ class Row:
 
 
 def plugins(
-    kind: Annotated[
-        str | None, typer.Option(help="Only this kind, such as rewards.", show_default=False)
-    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind, such as rewards.", show_default=False)] = None,
     as_json: Json = False,
     load: Annotated[
         bool,

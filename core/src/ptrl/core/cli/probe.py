@@ -30,9 +30,7 @@ def probe(kind: str, name: str, timeout: float = TIMEOUT) -> str:
     """Imports one component in a process of its own and returns why it cannot be; empty when it can."""
     command = [sys.executable, "-P", "-m", "ptrl.core.cli.probe", kind, name]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         return f"its import took longer than {timeout:g} s — report it to the plugin's author"
     try:

@@ -96,7 +96,5 @@ def masked_reasons(evaluations: Sequence[Evaluation], count: int = 5) -> list[tu
 
     from ptrl.core.observers.console_state import reason_of
 
-    reasons = Counter(
-        reason for evaluation in evaluations for one in evaluation.rollouts if (reason := reason_of(one))
-    )
+    reasons = Counter(reason for evaluation in evaluations for one in evaluation.rollouts if (reason := reason_of(one)))
     return reasons.most_common(count)

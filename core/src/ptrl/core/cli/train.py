@@ -21,15 +21,9 @@ REPORT = "report"
 
 
 def train(
-    target: Annotated[
-        Path, typer.Argument(help="A config file; with --resume also a run folder.", show_default=False)
-    ],
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the newest run of the config.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Resume although the installed components changed.")
-    ] = False,
+    target: Annotated[Path, typer.Argument(help="A config file; with --resume also a run folder.", show_default=False)],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest run of the config.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Resume although the installed components changed.")] = False,
     folder: Annotated[
         Path | None,
         typer.Option(help="The run folder, instead of one named after the run.", show_default=False),
@@ -93,9 +87,7 @@ def _make_report(run_folder: RunFolder) -> None:
     if command is None:
         return
     try:
-        load_plugin_command(command.entry).main(
-            [str(run_folder.path)], prog_name="ptrl report", standalone_mode=False
-        )
+        load_plugin_command(command.entry).main([str(run_folder.path)], prog_name="ptrl report", standalone_mode=False)
     except (Exception, SystemExit) as error:
         show_warning(f"no report was made: {describe(error)}")
         return

@@ -28,9 +28,7 @@ def validate(
     for text in plan.warnings:
         show_warning(text)
     rewards = sum(len(domain.rewards) for domain in plan.domains)
-    parts = (
-        f"{_count(len(plan.domains), 'domain')}, {_count(rewards, 'reward')}, {plan.optimizer.loaded.name}"
-    )
+    parts = f"{_count(len(plan.domains), 'domain')}, {_count(rewards, 'reward')}, {plan.optimizer.loaded.name}"
     verdict = "ok" if not plan.warnings else f"ok, with {_count(len(plan.warnings), 'warning')}"
     typer.echo(f"{terminal_safe(str(config))}: {verdict} ({terminal_safe(parts)})")
 

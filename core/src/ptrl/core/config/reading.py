@@ -94,6 +94,8 @@ def _split_key(key: str) -> list[str]:
         return []
     parts = []
     while isinstance(node, dict):
+        if len(node) != 1:  # a comment, or a line break in the key
+            return []
         ((part, node),) = node.items()
         parts.append(part)
     return parts

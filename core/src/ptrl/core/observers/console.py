@@ -75,9 +75,7 @@ class Console(Observer):
     def _print(self, line: str, style: str = "") -> None:
         """Prints one line, above a live display; nothing in it is markup."""
         if self.config.display != "none":
-            self.terminal.print(
-                Text(line), style=style or None, soft_wrap=self._live is None, highlight=False
-            )
+            self.terminal.print(Text(line), style=style or None, soft_wrap=self._live is None, highlight=False)
 
     def rollouts_scored(self, step: int, groups: Sequence[Group]) -> None:
         """Notes why rollouts got no verdict."""

@@ -120,11 +120,7 @@ class RunState:
             return None
         steps = self.run.steps - self.step
         known = self._evaluation_seconds
-        during = (
-            len([s for s in range(self.step + 1, self.run.steps) if s % self._every == 0])
-            if self._every
-            else 0
-        )
+        during = len([s for s in range(self.step + 1, self.run.steps) if s % self._every == 0]) if self._every else 0
         after = sum(known.values())
         return steps * fmean(self._seconds) + during * known.get(self._decodings[0], 0.0) + after
 

@@ -114,9 +114,7 @@ def _headline(state: RunState, began: float) -> RenderableType:
     line.add_row(
         Text(f"{name_text(run.name)} ", style="bold").append(terminal_safe(run.stage), style="dim"),
         Text(f"step {state.step}/{run.steps}"),
-        ProgressBar(
-            total=run.steps, completed=state.step, width=24, complete_style="cyan", finished_style="green"
-        ),
+        ProgressBar(total=run.steps, completed=state.step, width=24, complete_style="cyan", finished_style="green"),
         Text(clock + doing, style="cyan"),
     )
     return line
