@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from ptrl.core.contracts import Component
+from ptrl.core.contracts.hooks import describe
+from ptrl.core.errors import ContractError
 from ptrl.core.registry.loading import Loaded
 from ptrl.core.settings import RewardTable, RunSettings
 
@@ -28,8 +30,15 @@ class ComponentPlan:
     config: BaseModel
 
     def build(self) -> Component:
-        """Builds the component; `setup` is not called."""
-        component = self.loaded.factory(self.config)
+        """Builds the component; `setup` is not called.
+
+        Raises:
+            ContractError: When its `__init__` fails; the component is named.
+        """
+        try:
+            component = self.loaded.factory(self.config)
+        except Exception as error:
+            raise ContractError(f"{self.label}: {self.loaded.name} cannot be built: {describe(error)}") from error
         if getattr(component, "config", None) is None:
             component.config = self.config
         return component
@@ -37,8 +46,15 @@ class ComponentPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardPlan(ComponentPlan):
-    """One reward of a domain, with what core does with its verdicts."""
+    """One reward of a domain, with what core does with its verdicts.
 
+    Args:
+        key: Its key in the config.
+        name: The label under which it is reported: the config's `label`, or the key.
+        table: What the config says beside its options.
+    """
+
+    key: str
     name: str
     table: RewardTable
 
@@ -78,6 +94,7 @@ class RunPlan:
         observers: What watches.
         warnings: What is allowed but probably not meant.
         local_code: SHA-256 of each local file that the config names, by path.
+        folder: What the paths of local files are relative to.
         file: The config's file, for messages.
     """
 
@@ -89,6 +106,7 @@ class RunPlan:
     observers: tuple[ComponentPlan, ...]
     warnings: tuple[str, ...] = ()
     local_code: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "."
     file: str | None = None
 
     def components(self) -> list[ComponentPlan]:
@@ -104,7 +122,7 @@ class RunPlan:
             section = data["domains"][domain.name]
             section["environment"] = _dump(section["environment"], domain.environment)
             for reward in domain.rewards:
-                section["rewards"][reward.name] = _dump(section["rewards"][reward.name], reward)
+                section["rewards"][reward.key] = _dump(section["rewards"][reward.key], reward)
         data["sampler"] = _dump(data["sampler"], self.sampler)
         data["filters"] = [_dump(*pair) for pair in zip(data["filters"], self.filters, strict=True)]
         data["observers"] = [_dump(*pair) for pair in zip(data["observers"], self.observers, strict=True)]

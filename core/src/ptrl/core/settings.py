@@ -6,10 +6,13 @@ import os
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from ptrl.core.contracts.reward import RewardRole
 from ptrl.core.errors import ConfigError, Problem
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+"""A name that can stand in a path and in a metric's key."""
 
 
 class Section(BaseModel):
@@ -57,7 +60,7 @@ class ComponentTable(BaseModel):
 class RewardTable(ComponentTable):
     """One reward of a domain."""
 
-    label: str | None = None
+    label: Name | None = None
     """The name under which it is reported; the table's key by default."""
 
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
@@ -117,7 +120,7 @@ class RolloutLog(Section):
 class RunSection(Section):
     """The run as a whole."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    name: Name
     """Names the run folder; letters, digits, `.`, `_` and `-`."""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -257,7 +260,7 @@ class DomainSection(Section):
     environment: ComponentTable
     """Gives the tasks and answers the policy's turns."""
 
-    rewards: dict[str, RewardTable] = Field(min_length=1)
+    rewards: dict[Name, RewardTable] = Field(min_length=1)
     """Rewards by label; exactly one has the role `outcome`."""
 
 
@@ -323,8 +326,15 @@ class RunSettings(Section):
     filters: tuple[ComponentTable, ...] = ()
     """Decide which groups are learnt from; the first that does not keep a group decides."""
 
-    domains: dict[str, DomainSection] = Field(min_length=1)
-    """Domains by name."""
+    domains: dict[Name, DomainSection] = Field(min_length=1)
+    """Domains by name; `mean` is the mean's."""
+
+    @field_validator("domains")
+    @classmethod
+    def _check_domains(cls, domains: dict[str, DomainSection]) -> dict[str, DomainSection]:
+        if "mean" in domains:
+            raise ValueError("no domain may be called `mean`, which summaries use for the mean of all")
+        return domains
 
     evaluation: EvaluationSection = EvaluationSection()
     """Measuring the policy on held-out tasks."""

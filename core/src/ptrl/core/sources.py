@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,8 @@ def as_source(tasks: TaskSource | Iterable[Task], path: Path, label: str) -> Tas
             keys.append(task.key)
             difficulty.append(task.difficulty)
             tags.append(task.tags)
-    if len(set(keys)) != len(keys):
-        repeated = next(key for key in keys if keys.count(key) > 1)
+    repeated = next((key for key, count in Counter(keys).items() if count > 1), None)
+    if repeated is not None:
         raise EpisodeError(f"{label}: the key {repeated!r} is used by more than one task; keys are unique")
     return SpooledTasks(path, offsets, Columns(keys=keys, difficulty=difficulty, tags=tags))
 

@@ -7,9 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import cast, get_args
 
 from ptrl.core.contracts import Filter, Optimizer, Reward, Sampler
-from ptrl.core.contracts.hooks import describe
 from ptrl.core.contracts.reward import RewardRole
-from ptrl.core.errors import Problem, did_you_mean
+from ptrl.core.errors import ContractError, Problem, did_you_mean
 from ptrl.core.plan import DomainPlan, RewardPlan, RunPlan
 from ptrl.core.settings import RunSettings
 
@@ -48,8 +47,8 @@ def _check_each(domain: DomainPlan) -> Iterator[Problem]:
     for plan in domain.rewards:
         try:
             reward = cast(Reward, plan.build())
-        except Exception as error:
-            yield Problem(key=plan.label, message=f"{plan.loaded.name} cannot be built: {describe(error)}")
+        except ContractError as error:
+            yield Problem(key=plan.label, message=str(error).removeprefix(f"{plan.label}: "))
             continue
         low, high = reward.range
         if plan.table.role == "gate" and not (low >= 0 and high <= 1):

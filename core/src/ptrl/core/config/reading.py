@@ -103,9 +103,10 @@ def _split_key(key: str) -> list[str]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+        parsed = tomllib.loads(f"value = {text.strip()}")
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text.strip()
+    return parsed["value"] if len(parsed) == 1 else text.strip()  # a line break would begin another key
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[Problem]:

@@ -10,18 +10,24 @@ from pydantic import BaseModel, ValidationError
 
 from ptrl.core.config.checks import check_domain, check_whole, warnings_of
 from ptrl.core.config.local_code import LocalCode
-from ptrl.core.config.reading import problems_of, read_settings
+from ptrl.core.config.reading import problems_of, read_settings, read_table
+from ptrl.core.contracts.hooks import describe
 from ptrl.core.errors import ConfigError, Problem, PtrlError, RegistryError
 from ptrl.core.plan import ComponentPlan, DomainPlan, RewardPlan, RunPlan
 from ptrl.core.registry.loading import Loaded, load
 from ptrl.core.settings import ComponentTable, OptimizerSection, RewardTable, RunSettings
 
 
-def load_plan(path: Path, *, overrides: Sequence[str] = (), allow_local_code: bool = False) -> RunPlan:
+def load_plan(
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    allow_local_code: bool = False,
+) -> RunPlan:
     """Reads a config file and finds everything it names.
 
     Args:
-        path: The config file.
+        path: The config file, or the `config.json` of a run.
         overrides: `key=value` pairs.
         allow_local_code: Whether `file:` components may be imported.
 
@@ -29,18 +35,38 @@ def load_plan(path: Path, *, overrides: Sequence[str] = (), allow_local_code: bo
         ConfigError: With every problem found, each by its key.
     """
     settings = read_settings(path, overrides)
-    return resolve_plan(settings, file=path, allow_local_code=allow_local_code)
+    return resolve_plan(settings, file=path, folder=_origin(path), allow_local_code=allow_local_code)
+
+
+def _origin(path: Path) -> Path | None:
+    """Returns the folder in which a run was configured, of the `config.json` that it keeps."""
+    lock = path.with_name("lock.json")
+    if path.name != "config.json" or not lock.is_file():
+        return None
+    folder = read_table(lock).get("folder")
+    return Path(folder) if isinstance(folder, str) else None
 
 
 def resolve_plan(
-    settings: RunSettings, *, file: Path | None = None, allow_local_code: bool = False
+    settings: RunSettings,
+    *,
+    file: Path | None = None,
+    folder: Path | None = None,
+    allow_local_code: bool = False,
 ) -> RunPlan:
     """Finds every component that the settings name, and validates its options.
+
+    Args:
+        settings: The sections.
+        file: Where they were read from, for messages.
+        folder: What `file:` components are relative to; the file's folder by default.
+        allow_local_code: Whether `file:` components may be imported.
 
     Raises:
         ConfigError: With every problem found, each by its key.
     """
-    resolver = _Resolver(LocalCode((file.parent if file else Path()).resolve(), allow_local_code))
+    folder = folder or (file.parent if file else Path())
+    resolver = _Resolver(LocalCode(folder.resolve(), allow_local_code))
     plan = resolver.plan(settings, str(file) if file else None)
     if plan is None:
         raise ConfigError(resolver.problems, str(file) if file else None)
@@ -93,6 +119,7 @@ class _Resolver:
             observers=tuple(filter(None, observers)),
             warnings=tuple(warnings_of(settings)),
             local_code=self.local_code.hashes,
+            folder=str(self.local_code.folder),
             file=file,
         )
 
@@ -107,7 +134,7 @@ class _Resolver:
         if found is None:
             return None
         shown = table.label or name
-        return RewardPlan(label=label, loaded=found[0], config=found[1], name=shown, table=table)
+        return RewardPlan(label=label, loaded=found[0], config=found[1], key=name, name=shown, table=table)
 
     def optimizer(self, section: OptimizerSection) -> ComponentPlan | None:
         """Returns the optimizer's plan; its options stand in its family's table."""
@@ -133,4 +160,6 @@ class _Resolver:
             return loaded, factory.Config.model_validate(dict(options))
         except ValidationError as error:
             self.problems.extend(problems_of(error, factory.Config, label))
-            return None
+        except Exception as error:
+            self.problems.append(Problem(key=label, message=f"the options of {name} fail: {describe(error)}"))
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ptrl.core.contracts.hooks import describe
 from ptrl.core.contracts.reward import RESERVED_REWARD_KEYS
 from ptrl.core.errors import PtrlError
 from ptrl.core.registry.entries import COMMANDS, scan
@@ -29,8 +30,12 @@ def build_schema() -> tuple[dict[str, Any], list[str]]:
             continue
         try:
             loaded = load(entry.kind, entry.name)
+            loaded.factory.Config.model_json_schema()
         except PtrlError as error:
             skipped.append(str(error))
+            continue
+        except Exception as error:
+            skipped.append(f"{entry.name}: its Config has no JSON schema: {describe(error)}")
             continue
         if entry.kind == "optimizers":
             family = entry.name.partition(".")[0]

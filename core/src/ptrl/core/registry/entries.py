@@ -16,6 +16,8 @@ GROUP_PREFIX = "ptrl."
 CORE_DISTRIBUTION = "ptrl-core"
 PLUGIN_PREFIX = "ptrl-plugin-"
 COMMANDS = "commands"
+BROKEN = "unknown"
+"""Kind of the entry that stands for a distribution whose metadata cannot be read."""
 
 EntryStatus = Literal["ok", "unavailable", "conflict", "incompatible", "refused"]
 
@@ -48,19 +50,28 @@ class Package:
     twice: str | None = None
 
     @cached_property
+    def metadata(self) -> Mapping[str, list[str]]:
+        """Its metadata by key; empty where it cannot be read."""
+        try:
+            found = self.distribution.metadata
+            return {key: [str(value) for value in found.get_all(key) or ()] for key in set(found)}
+        except (OSError, UnicodeError):
+            return {}
+
+    @property
     def version(self) -> str:
         """Its version."""
-        return str(self.distribution.metadata["Version"] or "unknown")
+        return next(iter(self.metadata.get("Version", ())), "unknown")
 
-    @cached_property
+    @property
     def summary(self) -> str:
         """Its one-line description."""
-        return str(self.distribution.metadata["Summary"] or "")
+        return next(iter(self.metadata.get("Summary", ())), "")
 
-    @cached_property
+    @property
     def requires(self) -> tuple[str, ...]:
         """Its Requires-Dist lines."""
-        return tuple(self.distribution.requires or ())
+        return tuple(self.metadata.get("Requires-Dist", ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +105,7 @@ def scan() -> tuple[Mapping[str, Package], tuple[Entry, ...]]:
 def forget() -> None:
     """Drops what `scan` remembers, so that newly installed packages are seen."""
     _scan.cache_clear()
+    _module_exists.cache_clear()
 
 
 @lru_cache(maxsize=4)
@@ -121,34 +133,36 @@ def _packages() -> dict[str, Package]:
     """Returns the distribution that an import would take for each name, noting other copies of it."""
     found: dict[str, Package] = {}
     for distribution in distributions():
-        if not _has_entry_points(distribution):
-            name = _quick_name(distribution)
-            if name and name not in found:
-                found[name] = Package(name, distribution)
-            continue
-        name = normalize(distribution.metadata["Name"] or "")
+        name = _name_of(distribution)
+        first = found.get(name)
         if not name:
             continue
-        first = found.get(name)
         if first is None:
             found[name] = Package(name, distribution)
-        elif not _same_place(first.distribution, distribution):
-            version = str(distribution.metadata["Version"] or "unknown")
-            found[name] = Package(name, first.distribution, twice=version)
+        elif _claims_names(distribution) and not _same_place(first.distribution, distribution):
+            found[name] = replace(first, twice=Package(name, distribution).version)
     return found
 
 
-def _has_entry_points(distribution: Distribution) -> bool:
-    text = distribution.read_text("entry_points.txt")
-    return bool(text) and GROUP_PREFIX in str(text)
+def _claims_names(distribution: Distribution) -> bool:
+    """Tells whether a distribution may have entry points of ours; a file that cannot be read may."""
+    try:
+        return GROUP_PREFIX in str(distribution.read_text("entry_points.txt"))
+    except (OSError, UnicodeError):
+        return True
 
 
-def _quick_name(distribution: Distribution) -> str:
-    """Returns a name from the folder's, which spares reading the metadata of every package installed."""
+def _name_of(distribution: Distribution) -> str:
+    """Returns a distribution's name, from its folder's where that tells: reading all metadata is slow."""
     path = getattr(distribution, "_path", None)
     stem = Path(str(path)).name if path is not None else ""
     match = re.match(r"(?P<name>.+?)-\d[^-]*\.dist-info$", stem)
-    return normalize(match["name"] if match else distribution.metadata["Name"] or "")
+    if match:
+        return normalize(match["name"])
+    try:
+        return normalize(distribution.metadata["Name"] or "")
+    except (OSError, UnicodeError):
+        return ""
 
 
 def _same_place(one: Distribution, other: Distribution) -> bool:
@@ -161,7 +175,17 @@ def _same_place(one: Distribution, other: Distribution) -> bool:
 
 
 def _entries_of(package: Package) -> Iterator[Entry]:
-    for point in package.distribution.entry_points:
+    """Yields what a distribution claims; metadata that cannot be read is one entry that says so."""
+    if not _claims_names(package.distribution):
+        return
+    try:
+        points = list(package.distribution.entry_points)
+    except Exception as error:
+        broken = Entry(name=package.name, kind=BROKEN, point=EntryPoint(package.name, "", ""), package=package)
+        reason = f"its entry_points.txt cannot be read ({type(error).__name__}: {error})"
+        yield _mark(broken, "unavailable", reason, f"pip install --force-reinstall {package.name}")
+        return
+    for point in points:
         if point.group.startswith(GROUP_PREFIX):
             kind = point.group.removeprefix(GROUP_PREFIX)
             yield Entry(name=point.name, kind=kind, point=point, package=package)
@@ -169,6 +193,8 @@ def _entries_of(package: Package) -> Iterator[Entry]:
 
 def _judge(entry: Entry, packages: Mapping[str, Package]) -> Entry:
     """Returns the entry with what metadata tells of it."""
+    if entry.kind == BROKEN:
+        return entry
     for check in (_check_family, _check_requirements, _check_module, _check_twice):
         found = check(entry, packages)
         if found is not None:
@@ -191,12 +217,16 @@ def _check_family(entry: Entry, packages: Mapping[str, Package]) -> Entry | None
 
 def _check_requirements(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
     """Holds the ptrl distributions that it needs against those installed."""
-    from packaging.requirements import Requirement  # not needed where nothing is required
+    from packaging.requirements import InvalidRequirement, Requirement  # not needed where nothing is required
 
     for line in entry.package.requires:
-        if not line.startswith("ptrl"):
+        if not line.lower().lstrip().startswith("ptrl"):
             continue
-        requirement = Requirement(line)
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            reason = f"its requirement {line!r} is not well-formed"
+            return _mark(entry, "incompatible", reason, "its author must correct it")
         name = normalize(requirement.name)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -212,6 +242,9 @@ def _check_requirements(entry: Entry, packages: Mapping[str, Package]) -> Entry 
 
 def _check_module(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
     """Looks for the module's file without importing any package on the way."""
+    if not entry.point.pattern.match(entry.point.value):
+        reason = f"its entry point {entry.point.value!r} is not of the form module:Class"
+        return _mark(entry, "unavailable", reason, "its author must correct it")
     if _module_exists(entry.point.module):
         return None
     reason = f"its module {entry.point.module} is not there"

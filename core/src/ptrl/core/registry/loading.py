@@ -149,8 +149,10 @@ def load_command(entry: Entry) -> Any:
     """Imports a command's typer app.
 
     Raises:
-        PluginLoadError: When the import fails.
+        PluginLoadError: When metadata tells that it cannot be used, or the import fails.
     """
+    if entry.status != "ok":
+        raise PluginLoadError(f"the command {entry.name!r}: {entry.reason} — {entry.fix}")
     manager = Extensions(GROUP_PREFIX + COMMANDS, [entry.name])
     if entry.name in manager.failures:
         error = manager.failures[entry.name]

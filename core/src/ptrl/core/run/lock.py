@@ -22,7 +22,7 @@ def build_lock(plan: RunPlan) -> dict[str, Any]:
 
     `components`: by label, the name, version, distribution and SHA-256 of the package's files: what decides
     learning results. `dependencies`: versions of the plugins' dependency closure. `local_code`: hashes of
-    files that the config names.
+    files that the config names, which are relative to `folder`.
     """
     packages = scan()[0]
     components = {component.label: _component(component) for component in plan.components()}
@@ -32,6 +32,7 @@ def build_lock(plan: RunPlan) -> dict[str, Any]:
         "components": components,
         "dependencies": _closure({*owners, "ptrl-core"}, packages),
         "local_code": dict(plan.local_code),
+        "folder": plan.folder,
     }
 
 

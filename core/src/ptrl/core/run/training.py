@@ -70,6 +70,7 @@ def reopen(
         )
     for change in [*(refusals if force else []), *warnings]:
         notify(f"since the run began, {change}")
+    folder.write_config(plan.dump(), build_lock(plan))
     return plan, folder
 
 
@@ -164,7 +165,7 @@ def summarize(session: Session, seconds: float) -> dict[str, Any]:
     return {
         "format": 1,
         "name": session.settings.run.name,
-        "status": "interrupted" if session.interrupted else "finished",
+        "status": "finished" if session.step >= session.steps else "interrupted",
         "steps": session.step,
         "before": before,
         "after": after,

@@ -348,7 +348,7 @@ class Session:
     def end(self, policy: Policy, save: SaveModel) -> None:
         """Ends a run: evaluates `after` unless it was interrupted, and saves the last checkpoint."""
         done = any(evaluation["step"] == self.step for evaluation in self.evaluations) and self.step > 0
-        if not self.interrupted and not done:
+        if self.step >= self.steps and not done:
             self._evaluate_all(policy)
         self.checkpoint(save)
         if self.folder is not None:
