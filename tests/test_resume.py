@@ -93,9 +93,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 
 
 @pytest.mark.parametrize("steps", [0, 3, 5, 8])
-def test_a_killed_run_resumes_bit_for_bit(
-    steps: int, tmp_path: Path, uninterrupted: dict[str, object]
-) -> None:
+def test_a_killed_run_resumes_bit_for_bit(steps: int, tmp_path: Path, uninterrupted: dict[str, object]) -> None:
     (tmp_path / "run.toml").write_text(CONFIG)
     run = tmp_path / "runs/small"
     process = train(tmp_path)
@@ -108,9 +106,7 @@ def test_a_killed_run_resumes_bit_for_bit(
     assert result_of(run) == uninterrupted
 
 
-def test_ctrl_c_ends_a_run_cleanly_and_resume_completes_it(
-    tmp_path: Path, uninterrupted: dict[str, object]
-) -> None:
+def test_ctrl_c_ends_a_run_cleanly_and_resume_completes_it(tmp_path: Path, uninterrupted: dict[str, object]) -> None:
     (tmp_path / "run.toml").write_text(CONFIG)
     run = tmp_path / "runs/small"
     process = train(tmp_path)

@@ -12,9 +12,7 @@ PHASES = ("generation", "update", "scoring", "bookkeeping")
 def shares(run: Path) -> dict[str, float]:
     """Returns the median share of a step of each phase."""
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    rows = [
-        (step["seconds"], {phase: step.get(f"seconds/{phase}", 0.0) for phase in PHASES}) for step in steps
-    ]
+    rows = [(step["seconds"], {phase: step.get(f"seconds/{phase}", 0.0) for phase in PHASES}) for step in steps]
     return {phase: median(spent[phase] / whole for whole, spent in rows) for phase in PHASES}
 
 

@@ -4,7 +4,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptrl.core.cli.text import encodable, terminal_safe
+from ptrl.core.text import encodable, terminal_safe
 
 HOSTILE = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x07\x9c\x9d[]0;mHJ\\\r\n\u202e\ud800")))
 

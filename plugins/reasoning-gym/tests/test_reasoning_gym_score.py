@@ -10,14 +10,14 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ptrl.core import Rollout, Task
 from ptrl_plugin_reasoning_gym.environment import ReasoningGym
 from ptrl_plugin_reasoning_gym.extraction import extract
 from ptrl_plugin_reasoning_gym.guards import EVALUATED, INCOMPLETE, refusal
 from ptrl_plugin_reasoning_gym.library import names, scorer
 from ptrl_plugin_reasoning_gym.packing import pack, unpack
 from ptrl_plugin_reasoning_gym.reward import ReasoningGymScore
-
-from ptrl.core import Rollout, Task
 
 SLOW = {
     "acre", "arc_agi", "codeio", "countdown", "figlet_font", "futoshiki", "game_of_life", "intermediate_integration",

@@ -9,12 +9,13 @@ from dataclasses import asdict
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+
 from ptrl_plugin_reasoning_gym.environment import ReasoningGym
 from ptrl_plugin_reasoning_gym.generation import data_set_seed
 from ptrl_plugin_reasoning_gym.library import DataSetSpec, ReasoningGymError, names
 from ptrl_plugin_reasoning_gym.prompts import prompt_of
 from ptrl_plugin_reasoning_gym.source import Lazy, attempts_at, is_test
-from pydantic import ValidationError
 
 QUICK = [
     "ab", "aiw", "arc_1d", "base_conversion", "basic_arithmetic", "binary_alternation", "caesar_cipher",

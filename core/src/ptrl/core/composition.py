@@ -85,9 +85,7 @@ def compose(scores: Mapping[str, Score], components: Sequence[Component]) -> Com
         if component.role != "gate" and value is not None:
             values[component.label] = value * gate if solved or not component.only_if_solved else 0.0
     added = [c.weight * values[c.label] for c in components if c.label in values]
-    return Composed(
-        values=values, metric=metric, total=math.fsum(added) if valid else None, valid=valid
-    )
+    return Composed(values=values, metric=metric, total=math.fsum(added) if valid else None, valid=valid)
 
 
 def _value(scores: Mapping[str, Score], label: str) -> float | None:
@@ -130,9 +128,7 @@ def compose_group(
     composed = [compose(scores, components) for scores in verdicts]
     valid = [item for item in composed if item.valid]
     moments = {
-        component.label: Moments.of(
-            [item.values[component.label] for item in valid if component.label in item.values]
-        )
+        component.label: Moments.of([item.values[component.label] for item in valid if component.label in item.values])
         for component in components
         if component.role != "gate"
     }

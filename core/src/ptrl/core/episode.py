@@ -321,5 +321,3 @@ class Episode:
             info=self._info,
             timings=self.timings,
         )
-
-

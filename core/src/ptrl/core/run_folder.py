@@ -98,9 +98,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read: {error}") from None
 
-    def save_checkpoint(
-        self, step: int, state: Mapping[str, Any], save: Callable[[Path], None], keep: int
-    ) -> None:
+    def save_checkpoint(self, step: int, state: Mapping[str, Any], save: Callable[[Path], None], keep: int) -> None:
         """Saves a checkpoint atomically, then removes all but the newest `keep`.
 
         Args:

@@ -70,9 +70,7 @@ class DomainScorer:
                     self._judge(judge, batch, rollouts, verdicts)
         return [verdicts[low:high] for low, high in bounds]
 
-    def _judge(
-        self, judge: _Judge, batch: list[int], rollouts: list[Rollout], verdicts: list[Verdicts]
-    ) -> None:
+    def _judge(self, judge: _Judge, batch: list[int], rollouts: list[Rollout], verdicts: list[Verdicts]) -> None:
         given = [_with_needs(rollouts[number], judge.needs, verdicts[number]) for number in batch]
         begin = time.perf_counter()
         scores = self._call(judge, given)

@@ -8,7 +8,7 @@ def main() -> None:
     import sys
 
     from ptrl.core.cli.application import app
-    from ptrl.core.cli.text import encodable
+    from ptrl.core.text import encodable
 
     encodable(sys.stdout, sys.stderr)
     app(prog_name="ptrl")

@@ -13,7 +13,7 @@ import typer
 
 from ptrl.core.cli.failures import show_warning
 from ptrl.core.cli.options import AllowLocalCode, Json, Overrides
-from ptrl.core.cli.text import terminal_safe
+from ptrl.core.text import terminal_safe
 
 if TYPE_CHECKING:
     from ptrl.core.contracts.observer import Evaluation

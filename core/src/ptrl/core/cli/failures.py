@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ptrl.core.cli.text import terminal_safe
 from ptrl.core.errors import ConfigError
+from ptrl.core.text import terminal_safe
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 and the signal's number."""

@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ptrl.core.cli.failures import exit_status, show_error, show_interrupt
-from ptrl.core.cli.text import terminal_safe
 from ptrl.core.errors import PluginLoadError, PtrlError, did_you_mean
 from ptrl.core.registry.entries import COMMANDS, Entry, scan
+from ptrl.core.text import terminal_safe
 
 
 class PluginCommand(TyperCommand):

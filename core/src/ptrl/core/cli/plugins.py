@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from ptrl.core.cli.options import Json
-from ptrl.core.cli.text import terminal_safe
 from ptrl.core.errors import UnknownNameError, did_you_mean
 from ptrl.core.registry.entries import COMMANDS, CORE_DISTRIBUTION, Entry, scan
+from ptrl.core.text import terminal_safe
 
 KINDS = (
     "environments",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ptrl.core.cli.failures import show_warning
-from ptrl.core.cli.text import terminal_safe
+from ptrl.core.text import terminal_safe
 
 
 def schema(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptrl.core.cli.text import terminal_safe
+from ptrl.core.text import terminal_safe
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,7 +10,7 @@ import typer
 
 from ptrl.core.cli.failures import INTERRUPTED, show_interrupt, show_warning
 from ptrl.core.cli.options import AllowLocalCode, Overrides
-from ptrl.core.cli.text import terminal_safe
+from ptrl.core.text import terminal_safe
 
 if TYPE_CHECKING:
     from ptrl.core.plan import RunPlan

@@ -9,7 +9,7 @@ import typer
 
 from ptrl.core.cli.failures import show_warning
 from ptrl.core.cli.options import AllowLocalCode, Overrides
-from ptrl.core.cli.text import terminal_safe
+from ptrl.core.text import terminal_safe
 
 
 def validate(

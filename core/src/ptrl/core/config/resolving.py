@@ -99,13 +99,9 @@ class _Resolver:
             if environment is not None
         ]
         sampler = self.component("samplers", "sampler", settings.sampler)
-        filters = [
-            self.component("filters", f"filters.{index}", table)
-            for index, table in enumerate(settings.filters)
-        ]
+        filters = [self.component("filters", f"filters.{index}", table) for index, table in enumerate(settings.filters)]
         observers = [
-            self.component("observers", f"observers.{index}", table)
-            for index, table in enumerate(settings.observers)
+            self.component("observers", f"observers.{index}", table) for index, table in enumerate(settings.observers)
         ]
         optimizer = self.optimizer(settings.optimizer)
         if self.problems or sampler is None or optimizer is None:

@@ -12,9 +12,7 @@ if TYPE_CHECKING:  # these stand above the contracts; only the types are named h
     from ptrl.core.policy import Policy
     from ptrl.core.session import Session
 
-Capability = Literal[
-    "variable_group", "continue", "drop", "policy_version", "per_domain_gradient", "masking"
-]
+Capability = Literal["variable_group", "continue", "drop", "policy_version", "per_domain_gradient", "masking"]
 
 
 class Optimizer(Component):

@@ -121,8 +121,6 @@ class Sandbox(Component):
         raise NotImplementedError
 
     @hook(required=True)
-    def call(
-        self, program: str, function: str, calls: Sequence[Sequence[Any]], limits: Limits
-    ) -> Sequence[Value]:
+    def call(self, program: str, function: str, calls: Sequence[Sequence[Any]], limits: Limits) -> Sequence[Value]:
         """Calls a function of the program with each list of arguments, in one child; one value per call."""
         raise NotImplementedError

@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ptrl.core.cli.text import terminal_safe
 from ptrl.core.contracts.observer import Evaluation
 from ptrl.core.observers.console_state import DomainState, RunState
+from ptrl.core.text import terminal_safe
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 NAME_WIDTH = 24

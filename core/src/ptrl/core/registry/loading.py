@@ -157,8 +157,7 @@ def load_command(entry: Entry) -> Any:
     if entry.name in manager.failures:
         error = manager.failures[entry.name]
         raise PluginLoadError(
-            f"the command {entry.name!r} of {entry.package.name} cannot be imported:"
-            f" {describe(error)}{_fix(error)}"
+            f"the command {entry.name!r} of {entry.package.name} cannot be imported: {describe(error)}{_fix(error)}"
         ) from error
     return manager[entry.name].plugin
 

@@ -43,7 +43,11 @@ def start(plan: RunPlan, folder: Path | None = None) -> RunFolder:
 
 
 def reopen(
-    target: Path, *, overrides: Sequence[str] = (), allow_local_code: bool = False, force: bool = False,
+    target: Path,
+    *,
+    overrides: Sequence[str] = (),
+    allow_local_code: bool = False,
+    force: bool = False,
     notify: Notify = lambda text: None,
 ) -> tuple[RunPlan, RunFolder]:
     """Opens a run to go on with it.
@@ -103,9 +107,7 @@ def _optimizer(plan: RunPlan) -> Contract:
 
 
 def _raise_problems(plan: RunPlan, optimizer: Contract, session: Session) -> None:
-    problems = cast(
-        Sequence[Problem], optimizer.call(plan.optimizer.label, "check", session=session).unwrap()
-    )
+    problems = cast(Sequence[Problem], optimizer.call(plan.optimizer.label, "check", session=session).unwrap())
     if problems:
         raise ConfigError(problems, plan.file)
 

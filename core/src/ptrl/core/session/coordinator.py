@@ -144,9 +144,7 @@ class Coordinator:
                 return decision
         return Keep()
 
-    def report(
-        self, outcomes: Sequence[Outcome], moments: Mapping[str, Mapping[str, Moments]]
-    ) -> None:
+    def report(self, outcomes: Sequence[Outcome], moments: Mapping[str, Mapping[str, Moments]]) -> None:
         """Tells the sampler how tickets ended, and notes their rewards' moments. Idempotent by ticket.
 
         Args:
@@ -201,4 +199,3 @@ class Coordinator:
             row[0]: Ticket(id=row[0], index=row[1], domain=row[2], group_size=row[3], probe=row[4])
             for row in state["open"]
         }
-

@@ -160,9 +160,7 @@ def _take(episode: Episode, step: Step | None, failure: str) -> list[int] | None
     return None
 
 
-async def _drive_chat(
-    worker: Worker, policy: ChatPolicy, episodes: Sequence[Episode], sampling: Sampling
-) -> None:
+async def _drive_chat(worker: Worker, policy: ChatPolicy, episodes: Sequence[Episode], sampling: Sampling) -> None:
     gate = asyncio.Semaphore(max(1, policy.concurrency))
 
     async def one(episode: Episode) -> None:
@@ -178,9 +176,7 @@ async def _chat_episode(worker: Worker, policy: ChatPolicy, episode: Episode, sa
     while not episode.done:
         state = episode.state
         try:
-            reply = await policy.reply(
-                episode.conversation, sampling, state.stop, state.tools, episode.turn_limit()
-            )
+            reply = await policy.reply(episode.conversation, sampling, state.stop, state.tools, episode.turn_limit())
         except Exception as error:
             episode.fail(describe(error))
             return

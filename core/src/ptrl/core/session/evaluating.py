@@ -45,9 +45,7 @@ def evaluate(
     """
     begin = time.perf_counter()
     names = [domain.name for domain in worker.plan.domains]
-    wanted = [
-        (name, index) for name in names for index in range(min(tasks, len(worker.source(name, split))))
-    ]
+    wanted = [(name, index) for name in names for index in range(min(tasks, len(worker.source(name, split))))]
     scored: list[ScoredRollout] = []
     for start in range(0, len(wanted), batch):
         orders = [(worker.task(name, split, index), 0, "") for name, index in wanted[start : start + batch]]

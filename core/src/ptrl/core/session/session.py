@@ -233,9 +233,7 @@ class Session:
             return None
         return self._transcripts.setdefault(id(policy.tokenizer), Transcript(policy.tokenizer))
 
-    def score(
-        self, tickets: Sequence[Ticket], tasks: Sequence[Task], rollouts: Sequence[Rollout]
-    ) -> tuple[Group, ...]:
+    def score(self, tickets: Sequence[Ticket], tasks: Sequence[Task], rollouts: Sequence[Rollout]) -> tuple[Group, ...]:
         """Scores finished rollouts, which stand in the order of the tickets, and composes them as groups."""
         with self._timed("scoring"):
             groups: list[list[Rollout]] = []
@@ -278,9 +276,7 @@ class Session:
         with self._timed("bookkeeping"):
             selection = self.coordinator.select(groups, self.settings.training.prompts)
             dropped = {group.ticket.id for group, _ in selection.dropped}
-            outcomes = [
-                Outcome.of(group, status="dropped" if group.ticket.id in dropped else "ok") for group in groups
-            ]
+            outcomes = [Outcome.of(group, status="dropped" if group.ticket.id in dropped else "ok") for group in groups]
             moments = {outcome.ticket: self._moments.pop(outcome.ticket, {}) for outcome in outcomes}
             self.coordinator.report(outcomes, moments)
             return selection
@@ -308,9 +304,7 @@ class Session:
     def _step_metrics(self, numbers: Mapping[str, float]) -> dict[str, float]:
         with self._timed("bookkeeping"):
             metrics = {**group_metrics(self._pending), **self.coordinator.metrics()}
-            chosen = sum(
-                sum(member.rollout.loss_mask) for group in self._pending for member in group.members
-            )
+            chosen = sum(sum(member.rollout.loss_mask) for group in self._pending for member in group.members)
             self._pending.clear()
         seconds = time.perf_counter() - self._step_began
         self._elapsed += seconds

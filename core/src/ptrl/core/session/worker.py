@@ -146,9 +146,7 @@ class Worker:
 
         return finish
 
-    def _call(
-        self, label: str, hook: str, arguments: dict[str, Any], timeout: float | None = None
-    ) -> Answer:
+    def _call(self, label: str, hook: str, arguments: dict[str, Any], timeout: float | None = None) -> Answer:
         result = self._environments.call(label, hook, timeout=timeout, **arguments)
         if result.error is not None:
             return Answer(failure=f"{label}: {hook} raised {describe(result.error)}")
@@ -171,4 +169,3 @@ def _checked_step(answer: Answer) -> Answer:
     if answer.failure or isinstance(answer.value, Step):
         return answer
     return Answer(failure=f"step returned {type(answer.value).__name__}; expected a ptrl.core.Step")
-
