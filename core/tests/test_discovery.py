@@ -1,5 +1,6 @@
 """Every way in which somebody else's package can be wrong is a row with a reason and a fix."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,17 @@ class Good(Reward):
 Install = Callable[..., Path]
 
 
+def forget_modules() -> None:
+    for name in list(sys.modules):
+        if name.startswith(("ptrl_plugin_odd", "odd", "zodd")):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Installs a distribution for real: metadata and a module in a folder of the path."""
-    modules = set(sys.modules)
+    forget_modules()
 
     def make(
         name: str,
@@ -46,14 +54,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             (folder / f"{module or name.replace('-', '_')}.py").write_text(code)
         if str(folder) not in sys.path:
             monkeypatch.syspath_prepend(str(folder))
+        importlib.invalidate_caches()
         forget()
         return folder
 
     yield make
-    for added in set(sys.modules) - modules:
-        if added.startswith(("ptrl_plugin_odd", "odd")):
-            del sys.modules[added]
     monkeypatch.undo()
+    forget_modules()
     forget()
 
 
