@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from ptrl_plugin_format import find_boxes, is_blank, last_box
 
-pieces = st.lists(
-    st.sampled_from(["\\boxed{", "\\boxed {", "\\boxed", "{", "}", "\\", "\\{", "\\}", "a", " ", "é"])
-)
+pieces = st.lists(st.sampled_from(["\\boxed{", "\\boxed {", "\\boxed", "{", "}", "\\", "\\{", "\\}", "a", " ", "é"]))
 latex = pieces.map("".join)
 
 
@@ -82,9 +80,7 @@ def test_braces_count_as_latex_counts_them(text, contents):
     assert [box.content(text) for box in find_boxes(text)] == contents
 
 
-@pytest.mark.parametrize(
-    "content", ["", " ", "{}", "$$", r"\text{}", r"\boxed{}", r"\, \ ", "\u200b", "{ {\n} }"]
-)
+@pytest.mark.parametrize("content", ["", " ", "{}", "$$", r"\text{}", r"\boxed{}", r"\, \ ", "\u200b", "{ {\n} }"])
 def test_a_shell_is_blank(content):
     assert is_blank(content)
 

@@ -10,9 +10,7 @@ from ptrl_plugin_format.tags import Tags
 GOOD = "<think>2 and 2</think>\n<answer>4</answer>"
 MEGABYTES_10 = 10_000_000
 
-tokens = st.sampled_from(
-    ["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n", "<", ">", "é", "\u200b"]
-)
+tokens = st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n", "<", ">", "é", "\u200b"])
 words = st.text(alphabet=st.characters(exclude_characters="<>")).filter(lambda text: text[:1].isalnum())
 
 
@@ -103,9 +101,7 @@ def test_only_the_whole_form_earns_one(judge, text):
     second = rest.strip().removeprefix("<answer>").removesuffix("</answer>")
     rebuilt = f"<think>{first}</think><answer>{second}</answer>"
     whole = rebuilt == text.strip()[: len(first) + 15] + rest.strip()
-    clean = not any(
-        tag in part for tag in ("<think>", "</think>", "<answer>", "</answer>") for part in (first, second)
-    )
+    clean = not any(tag in part for tag in ("<think>", "</think>", "<answer>", "</answer>") for part in (first, second))
     shown = all(part.replace("\u200b", "").strip() for part in (first, second))
     assert value == float(whole and clean and shown)
 

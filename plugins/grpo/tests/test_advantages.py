@@ -125,9 +125,7 @@ def test_reinforce_baseline_weighs_each_rollout_by_its_tokens():
 @settings(max_examples=100, deadline=None)
 def test_each_estimator_equals_the_plain_oracle(name, batch):
     rewards, groups, valid, lengths = batch
-    assert estimate(name, rewards, groups, valid) == pytest.approx(
-        oracle(name, rewards, groups, valid), abs=1e-6
-    )
+    assert estimate(name, rewards, groups, valid) == pytest.approx(oracle(name, rewards, groups, valid), abs=1e-6)
     assert estimate(name, rewards, groups, valid, lengths) == pytest.approx(
         oracle(name, rewards, groups, valid, lengths), abs=1e-6
     )
@@ -310,9 +308,7 @@ def test_without_penalties_token_advantages_are_those_of_the_rollouts(name, batc
 
 
 def test_a_penalty_of_an_invalid_rollout_is_not_read():
-    actual = by_token(
-        "rloo", [3.0, 1.0, 0.0], [0, 0, 0], [0, 1, 2], [0.0, 0.0, math.nan], [True, True, False]
-    )
+    actual = by_token("rloo", [3.0, 1.0, 0.0], [0, 0, 0], [0, 1, 2], [0.0, 0.0, math.nan], [True, True, False])
     assert actual == [2.0, -2.0, 0.0]
 
 

@@ -170,12 +170,8 @@ def test_where_the_ratio_is_clipped_the_gradient_is_zero_and_else_it_is_the_poli
 def test_the_policy_loss_equals_the_plain_oracle(rows, low, high):
     log_probs, old, advantages = rows
     advantages = [value + 15 for value in advantages]
-    actual = clipped_policy_loss(
-        double(log_probs), double(old), double(advantages), clip_low=low, clip_high=high
-    )
-    expected = [
-        policy_loss_by_oracle(*row, low, high) for row in zip(log_probs, old, advantages, strict=True)
-    ]
+    actual = clipped_policy_loss(double(log_probs), double(old), double(advantages), clip_low=low, clip_high=high)
+    expected = [policy_loss_by_oracle(*row, low, high) for row in zip(log_probs, old, advantages, strict=True)]
     assert actual.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -209,9 +205,7 @@ def test_policy_loss_input_that_is_not_finite_is_refused_by_name(place, bad):
     inputs[place][1] = bad
     name = ["log_probs", "old_log_probs", "advantages"][place]
     for function in (clipped_policy_loss, ratio_statistics):
-        with pytest.raises(
-            ValueError, match=rf"^{name}: 1 of 2 are NaN or infinite, the first at index \[1\]"
-        ):
+        with pytest.raises(ValueError, match=rf"^{name}: 1 of 2 are NaN or infinite, the first at index \[1\]"):
             function(*inputs)
 
 
@@ -251,9 +245,7 @@ def test_ratio_statistics_of_parts_add_up_to_those_of_the_whole(rows, cut):
 def test_statistics_without_tokens_are_nan_and_add_nothing():
     empty = ratio_statistics(double([0.0]), double([0.0]), double([1.0]), mask=torch.tensor([False]))
     assert empty == RatioStatistics()
-    assert (
-        math.isnan(empty.clip_fraction) and math.isnan(empty.approximate_kl) and math.isnan(empty.ratio_mean)
-    )
+    assert math.isnan(empty.clip_fraction) and math.isnan(empty.approximate_kl) and math.isnan(empty.ratio_mean)
     some = ratio_statistics(double([0.0]), double([0.0]), double([1.0]))
     assert some.plus(empty) == some
 
@@ -307,9 +299,7 @@ def test_the_unbiased_gradient_is_that_of_the_divergence_with_the_value_of_the_e
     exact, logits.grad = logits.grad.clone(), None
 
     policy = torch.log_softmax(logits, -1)
-    estimates = kl_divergence(
-        policy, reference, estimator, unbiased_gradient=True, sampled_log_probs=sampled.log()
-    )
+    estimates = kl_divergence(policy, reference, estimator, unbiased_gradient=True, sampled_log_probs=sampled.log())
     assert torch.allclose(estimates, kl_divergence(policy, reference, estimator))
     (sampled * estimates).sum().backward()  # the expectation over what was sampled
     assert torch.allclose(logits.grad, exact)

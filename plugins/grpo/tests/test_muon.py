@@ -27,13 +27,9 @@ def orthogonalized_by_oracle(matrix, iterations):
     for _ in range(iterations):
         gram = product(current, [list(column) for column in zip(*current, strict=True)])
         square = product(gram, gram)
-        inner = [
-            [B * g + C * s for g, s in zip(*rows, strict=True)] for rows in zip(gram, square, strict=True)
-        ]
+        inner = [[B * g + C * s for g, s in zip(*rows, strict=True)] for rows in zip(gram, square, strict=True)]
         step = product(inner, current)
-        current = [
-            [A * x + s for x, s in zip(*rows, strict=True)] for rows in zip(current, step, strict=True)
-        ]
+        current = [[A * x + s for x, s in zip(*rows, strict=True)] for rows in zip(current, step, strict=True)]
     return current
 
 

@@ -58,9 +58,7 @@ def test_what_is_not_a_number_of_its_own_is_no_answer(text):
         extract_answer(text, "last_number")
 
 
-@given(
-    st.integers(0, 10**30), st.text(alphabet=st.characters(exclude_categories=["N"], exclude_characters="<"))
-)
+@given(st.integers(0, 10**30), st.text(alphabet=st.characters(exclude_categories=["N"], exclude_characters="<")))
 def test_a_number_between_words_is_found(number, words):
     assert extract_answer(f"{words} {number} {words}", "last_number") == str(number)
 
@@ -109,9 +107,7 @@ def test_a_tag_or_a_hash_marks_the_answer():
     assert extract_answer("6*7\n#### 41\n#### 42 \nbye", "hash") == "42"
 
 
-@given(
-    st.text(), st.sampled_from(EXTRACTIONS), st.sampled_from(["", r"\boxed{", "<answer>", "####", r"\frac{"])
-)
+@given(st.text(), st.sampled_from(EXTRACTIONS), st.sampled_from(["", r"\boxed{", "<answer>", "####", r"\frac{"]))
 def test_any_text_gives_an_answer_or_a_reason(text, extraction, mark):
     try:
         assert len(extract_answer(f"{text}{mark}{text}", extraction)) <= MAX_ANSWER

@@ -78,9 +78,7 @@ KEYS = st.text() | st.integers() | st.tuples(st.integers(), st.text())
 @given(
     st.recursive(
         PLAIN,
-        lambda inner: (
-            st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner) | st.sets(st.integers())
-        ),
+        lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner) | st.sets(st.integers()),
         max_leaves=20,
     )
 )
@@ -146,9 +144,7 @@ def test_a_scorer_that_breaks_on_its_own_answer_has_failed():
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.5])
 def test_a_scorer_that_returns_no_share_has_failed(value, monkeypatch):
     task = task_of("gcd")
-    monkeypatch.setattr(
-        scorer(task.reference["spec"]), "score_answer", lambda answer, entry: value, raising=False
-    )
+    monkeypatch.setattr(scorer(task.reference["spec"]), "score_answer", lambda answer, entry: value, raising=False)
     assert score(task, "<answer>1</answer>").status == "error"
 
 
@@ -257,9 +253,7 @@ def test_a_verdict_is_the_same_when_it_is_asked_for_again():
 
 def test_a_batch_of_256_is_scored_within_a_twentieth_of_a_demo_step():
     tasks = [task_of("chain_sum", index) for index in range(32)]
-    rollouts = [
-        Rollout(task=task, text=f"<answer>{number}</answer>") for task in tasks for number in range(8)
-    ]
+    rollouts = [Rollout(task=task, text=f"<answer>{number}</answer>") for task in tasks for number in range(8)]
     judge = reward()
     judge.score(rollouts)
     fastest = min(_seconds(judge, rollouts) for _ in range(5))

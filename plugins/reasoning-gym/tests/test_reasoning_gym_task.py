@@ -85,9 +85,7 @@ for name in {chosen}:
     print(json.dumps([asdict(source.task(index)) for index in (7, 2, 0)]))
 """
     path = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "12345"}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], env=path, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", program], env=path, capture_output=True, text=True, check=True)
     for name, line in zip(chosen, ran.stdout.splitlines(), strict=True):
         made = environment(dataset=name, seed=3, size=50)
         source = made.tasks("train")
@@ -182,13 +180,9 @@ def test_a_template_looks_into_nothing_and_is_filled_once(template, value):
         assert filled.endswith("{word}" + value)
 
 
-@pytest.mark.parametrize(
-    "template", ["{word.__class__}", "{word[0]}", "{0}", "{}", "{word!r}", "{{", "{word:>9}"]
-)
+@pytest.mark.parametrize("template", ["{word.__class__}", "{word[0]}", "{0}", "{}", "{word!r}", "{{", "{word:>9}"])
 def test_format_syntax_is_plain_text(template):
-    assert prompt_of(template)({"question": "q", "metadata": {"word": "w"}}) == template.replace(
-        "{word}", "w"
-    )
+    assert prompt_of(template)({"question": "q", "metadata": {"word": "w"}}) == template.replace("{word}", "w")
 
 
 @pytest.mark.parametrize("field", ["wrd", "source_index"])

@@ -64,9 +64,7 @@ def test_every_order_of_a_small_set_is_equally_likely():
 def test_every_element_is_equally_likely_at_a_position(size, position):
     bins, draws = 16, 3200
     counts = Counter(FeistelPermutation(size, b"%d" % key)[position] * bins // size for key in range(draws))
-    expected = [
-        sum(element * bins // size == b for element in range(size)) * draws / size for b in range(bins)
-    ]
+    expected = [sum(element * bins // size == b for element in range(size)) * draws / size for b in range(bins)]
     statistic = sum((counts[b] - expected[b]) ** 2 / expected[b] for b in range(bins))
     assert statistic < 46  # 15 degrees of freedom: p = 0.00005
 

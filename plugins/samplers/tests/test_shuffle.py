@@ -16,9 +16,7 @@ batches = st.lists(st.integers(0, 70), min_size=1, max_size=12)
 
 
 def catalog_of(counts, mark="v1"):
-    return Catalog(
-        {f"d{i}": Columns(keys=range(n), fingerprint=f"{mark}-{i}-{n}") for i, n in enumerate(counts)}
-    )
+    return Catalog({f"d{i}": Columns(keys=range(n), fingerprint=f"{mark}-{i}-{n}") for i, n in enumerate(counts)})
 
 
 def prepared(catalog, seed=7, **options):
@@ -98,9 +96,7 @@ def test_a_thousand_proposals_after_a_resume_are_identical():
     sampler.propose(777, CONTEXT)
     resumed = Shuffle(sampler.config)
     resumed.load_state_dict(sampler.state_dict(), catalog)
-    assert [sampler.propose(5, CONTEXT) for _ in range(1000)] == [
-        resumed.propose(5, CONTEXT) for _ in range(1000)
-    ]
+    assert [sampler.propose(5, CONTEXT) for _ in range(1000)] == [resumed.propose(5, CONTEXT) for _ in range(1000)]
 
 
 def test_a_saved_state_does_not_change_afterwards():

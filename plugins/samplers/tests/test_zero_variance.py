@@ -23,9 +23,7 @@ def group_of(values, shaped=None):
         )
         for i, value in enumerate(values)
     )
-    return Group(
-        ticket=Ticket(id="1", index=0, domain="d", group_size=len(values)), task=TASK, members=members
-    )
+    return Group(ticket=Ticket(id="1", index=0, domain="d", group_size=len(values)), task=TASK, members=members)
 
 
 @pytest.mark.parametrize(

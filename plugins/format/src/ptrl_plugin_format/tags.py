@@ -38,9 +38,7 @@ class Tags(Reward):
             default=(), description="Those of them that may be left out; at least one must be required."
         )
         outside: bool = Field(default=False, description="Whether text may stand outside the sections.")
-        white_space: bool = Field(
-            default=True, description="Whether white space may stand outside the sections."
-        )
+        white_space: bool = Field(default=True, description="Whether white space may stand outside the sections.")
 
         @model_validator(mode="after")
         def _names_fit(self) -> Self:

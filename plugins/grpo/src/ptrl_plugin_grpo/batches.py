@@ -91,9 +91,7 @@ def packed_layouts(rows: Sequence[TrainingRow], token_budget: int, device: torch
     for number, row in enumerate(rows):
         groups.setdefault(row.group, []).append(number)
     members = list(groups.values())
-    lengths = [
-        len(rows[group[0]].prompt) + sum(len(rows[number].tokens) for number in group) for group in members
-    ]
+    lengths = [len(rows[group[0]].prompt) + sum(len(rows[number].tokens) for number in group) for group in members]
     order = sorted(range(len(members)), key=lambda place: lengths[place])
     for batch in _within_budget(order, lengths, token_budget):
         longest = max(lengths[place] for place in batch)
@@ -164,9 +162,7 @@ class _Chosen:
                 self.row.append(number)
                 self.logprobs.append(row.logprobs[offset])
 
-    def layout(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, device: torch.device
-    ) -> Layout:
+    def layout(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, device: torch.device) -> Layout:
         """Returns the layout on a device."""
         return Layout(
             input_ids=ids.to(device),

@@ -12,18 +12,14 @@ from ptrl_plugin_grpo.policy import EmbeddedPolicy
 STATE = "optimizer.pt"
 
 
-def save_training_state(
-    folder: Path, policy: EmbeddedPolicy, optimizers: list[torch.optim.Optimizer]
-) -> None:
+def save_training_state(folder: Path, policy: EmbeddedPolicy, optimizers: list[torch.optim.Optimizer]) -> None:
     """Writes `model/` as `from_pretrained` loads it, and the optimizers' states."""
     save_model(policy.model, policy.tokenizer, folder / "model")
     state = {"updates": policy.updates, "optimizers": [optimizer.state_dict() for optimizer in optimizers]}
     torch.save(state, folder / STATE)
 
 
-def load_training_state(
-    folder: Path, policy: EmbeddedPolicy, optimizers: list[torch.optim.Optimizer]
-) -> None:
+def load_training_state(folder: Path, policy: EmbeddedPolicy, optimizers: list[torch.optim.Optimizer]) -> None:
     """Takes up what `save_training_state` wrote, in place.
 
     Raises:

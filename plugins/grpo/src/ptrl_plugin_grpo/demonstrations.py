@@ -6,9 +6,7 @@ from ptrl_plugin_grpo.batches import TrainingRow
 from ptrl_plugin_grpo.tokenizer import ChatTokenizer
 
 
-def demonstration_row(
-    task: Task, transcript: Transcript, tokenizer: ChatTokenizer, number: int
-) -> TrainingRow:
+def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokenizer, number: int) -> TrainingRow:
     """Returns a task's demonstration, tokenized turn by turn just as a rollout of it would be.
 
     Args:

@@ -32,6 +32,7 @@ def is_supported(model: PreTrainedModel) -> bool:
     return (
         config.model_type in FAMILIES
         and rope.get("rope_type", "default") == "default"
+        and rope.get("partial_rotary_factor", 1.0) == 1.0
         and config.hidden_act == "silu"
         and not getattr(config, "mlp_bias", False)
         and layer_types == {"full_attention"}
@@ -159,9 +160,7 @@ class FastDecoder:
         self._visible = self._visible[places]
         self._length = self._length[places]
 
-    def _forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, used: int, visible: torch.Tensor
-    ) -> torch.Tensor:
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, used: int, visible: torch.Tensor) -> torch.Tensor:
         """Returns the last position's logits, (rows, vocabulary), and writes the cache from `used` on.
 
         Args:

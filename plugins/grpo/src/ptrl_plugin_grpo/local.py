@@ -27,9 +27,7 @@ class LocalOptimizer(Optimizer):
     give the same run on the CPU, also across a resume.
     """
 
-    capabilities: ClassVar[frozenset[str]] = frozenset(
-        {"variable_group", "drop", "policy_version", "masking"}
-    )
+    capabilities: ClassVar[frozenset[str]] = frozenset({"variable_group", "drop", "policy_version", "masking"})
 
     class Config(Optimizer.Config):
         """Keys of `[optimizer.grpo]`."""
@@ -113,9 +111,7 @@ def _factor(session: Session) -> float:
     )
 
 
-def _train(
-    update: Update, groups: Sequence[Group], optimizers: list[torch.optim.Optimizer]
-) -> dict[str, float]:
+def _train(update: Update, groups: Sequence[Group], optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
     batch = batch_of(groups)
     return update.step(batch, optimizers) if batch.rows else {}
 

@@ -68,9 +68,7 @@ def log_probs_from_logits(
     return result
 
 
-def entropy_from_logits(
-    logits: torch.Tensor, temperature: float = 1.0, chunk_size: int | None = None
-) -> torch.Tensor:
+def entropy_from_logits(logits: torch.Tensor, temperature: float = 1.0, chunk_size: int | None = None) -> torch.Tensor:
     """Returns the entropy of `softmax(logits / temperature)` at each position.
 
     OpenRLHF's `compute_entropy`, which gives NaN where a logit is -inf; here such a token contributes 0.
@@ -207,9 +205,7 @@ def ratio_statistics(
     Raises:
         ValueError: As `clipped_policy_loss`.
     """
-    surrogate, clipped, log_ratio = _surrogates(
-        log_probs, old_log_probs, advantages, clip_low, clip_high, mask
-    )
+    surrogate, clipped, log_ratio = _surrogates(log_probs, old_log_probs, advantages, clip_low, clip_high, mask)
     if mask is not None:
         surrogate, clipped, log_ratio = surrogate[mask], clipped[mask], log_ratio[mask]
     if not log_ratio.numel():
@@ -360,9 +356,7 @@ def _surrogates(
     return ratio * advantages, clipped * advantages, log_ratio
 
 
-def _log_ratio(
-    log_probs: torch.Tensor, other: torch.Tensor, name: str, mask: torch.Tensor | None
-) -> torch.Tensor:
+def _log_ratio(log_probs: torch.Tensor, other: torch.Tensor, name: str, mask: torch.Tensor | None) -> torch.Tensor:
     """Returns log_probs - other in at least float32, 0 where masked, and refuses what is not finite."""
     if other.shape != log_probs.shape:
         raise ValueError(f"{name}: expected shape {tuple(log_probs.shape)}, got {tuple(other.shape)}")

@@ -28,9 +28,7 @@ def locate(path: str) -> str:
     module, _, folder = path.removeprefix(PACKAGE).partition("/")
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        raise OptimizerError(
-            f"model.path: no installed package is called {module!r}; install the one that ships it"
-        )
+        raise OptimizerError(f"model.path: no installed package is called {module!r}; install the one that ships it")
     found = Path(next(iter(spec.submodule_search_locations))) / folder
     if not (found / "config.json").is_file():
         raise OptimizerError(f"model.path: the package {module} has no model in {folder!r}")
@@ -47,9 +45,7 @@ def load_tokenizer(section: ModelSection) -> ChatTokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, revision=section.revision)
     except (OSError, ValueError, KeyError) as error:
-        raise OptimizerError(
-            f"model.path: no tokenizer can be loaded from {section.path!r}: {error}"
-        ) from error
+        raise OptimizerError(f"model.path: no tokenizer can be loaded from {section.path!r}: {error}") from error
     if section.chat_template is not None:
         try:
             tokenizer.chat_template = Path(section.chat_template).read_text(encoding="utf-8")

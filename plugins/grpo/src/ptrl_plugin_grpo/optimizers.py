@@ -25,18 +25,14 @@ def make_optimizers(
     if muon_learning_rate is not None:
         matrices, rest = split_parameters(model)
     found: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(
-            rest, lr=training.learning_rate, betas=training.betas, weight_decay=training.weight_decay
-        )
+        torch.optim.AdamW(rest, lr=training.learning_rate, betas=training.betas, weight_decay=training.weight_decay)
     ]
     if matrices and muon_learning_rate is not None:
         found.append(Muon(matrices, lr=muon_learning_rate))
     return found
 
 
-def take_step(
-    model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float
-) -> float:
+def take_step(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float) -> float:
     """Clips the accumulated gradient, takes one step, and returns the gradient's norm before clipping.
 
     Raises:

@@ -77,9 +77,7 @@ class SupervisedOptimizer(Optimizer):
                 schedule=training.schedule,
             )
             set_learning_rate(optimizers, factor)
-            numbers = train_step(
-                policy, rows, optimizers, training.micro_batch_tokens, training.max_grad_norm
-            )
+            numbers = train_step(policy, rows, optimizers, training.micro_batch_tokens, training.max_grad_norm)
             policy.updates += 1
             session.finish_step(policy, numbers, save)
         session.end(policy, save)

@@ -130,22 +130,16 @@ class Update:
         found = torch.zeros(tokens, device=self.model.device)
         for layout in self._layouts(rows):
             reference = self._log_probs(self.reference, layout)[0]
-            found[layout.token] = penalty.coefficient * kl_divergence(
-                layout.logprobs, reference, penalty.estimator
-            )
+            found[layout.token] = penalty.coefficient * kl_divergence(layout.logprobs, reference, penalty.estimator)
         return found
 
-    def _parts(
-        self, rows: Sequence[TrainingRow], epoch: int
-    ) -> Iterator[tuple[list[TrainingRow], torch.Tensor]]:
+    def _parts(self, rows: Sequence[TrainingRow], epoch: int) -> Iterator[tuple[list[TrainingRow], torch.Tensor]]:
         """Yields the rows of each update, whole groups dealt out in turn, and their chosen tokens' places."""
         places = torch.arange(int(chosen_counts(rows).sum())).split(chosen_counts(rows).tolist())
         turn = {group: number for number, group in enumerate(dict.fromkeys(row.group for row in rows))}
         for update in range(self.training.updates):
             part = [
-                number
-                for number, row in enumerate(rows)
-                if (turn[row.group] + epoch) % self.training.updates == update
+                number for number, row in enumerate(rows) if (turn[row.group] + epoch) % self.training.updates == update
             ]
             if part:
                 yield [rows[number] for number in part], torch.cat([places[number] for number in part])
@@ -175,9 +169,7 @@ class Update:
         length = self.training.max_new_tokens if aggregation == "constant" else None
         return rollout_weights(chosen_counts(rows), aggregation, length=length).to(self.model.device)
 
-    def _loss(
-        self, layout: Layout, advantages: torch.Tensor, weights: torch.Tensor, totals: _Totals
-    ) -> torch.Tensor:
+    def _loss(self, layout: Layout, advantages: torch.Tensor, weights: torch.Tensor, totals: _Totals) -> torch.Tensor:
         """Returns a micro-batch's share of the update's loss."""
         low, high = self.training.clip
         log_probs, logits = self._log_probs(self.model, layout)
@@ -191,9 +183,7 @@ class Update:
         totals.tokens += len(layout.row)
         totals.policy_kl += float((layout.logprobs - log_probs.detach()).sum())
         totals.entropy += float(entropy.detach().sum())
-        totals.ratios.append(
-            ratio_statistics(log_probs, old, advantages, clip_low=low, clip_high=high)
-        )
+        totals.ratios.append(ratio_statistics(log_probs, old, advantages, clip_low=low, clip_high=high))
         return aggregate(terms, weights)
 
     def _entropy(self, logits: torch.Tensor) -> torch.Tensor:

@@ -169,6 +169,4 @@ class HelperGenerator:
 def _start_helper(spec: DataSetSpec, seed: int) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONHASHSEED": _HASH_SEED, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "ptrl_plugin_reasoning_gym.helper", spec.key, str(seed)]
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    )
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")

@@ -104,13 +104,16 @@ def names() -> list[str]:
     return sorted(name for name in factory().DATASETS if name != "composite")
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns `did you mean ...?`, or what there is when nothing looks alike."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `did you mean ...?`; empty when nothing looks alike."""
+    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def choices(name: str, known: Iterable[str]) -> str:
+    """Returns the nearest names and all that there are."""
     options = sorted(known)
-    near = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
-    if near:
-        return "did you mean " + " or ".join(map(repr, near)) + "?"
-    return f"known: {', '.join(options)}" if options else "none is known"
+    return " ".join(filter(None, [nearest(name, options), f"it has {', '.join(options) or 'none'}"]))
 
 
 def check_name(name: str) -> str:
@@ -122,7 +125,8 @@ def check_name(name: str) -> str:
     if name == "composite":
         raise ReasoningGymError("a composite is written as `datasets = [{name = ..., weight = ...}, ...]`")
     if name not in factory().DATASETS:
-        raise ReasoningGymError(f"reasoning-gym has no data set {name!r}; {suggestion(name, names())}")
+        all_names = f"it has {', '.join(names())}"
+        raise ReasoningGymError(f"reasoning-gym has no data set {name!r}; {nearest(name, names()) or all_names}")
     return name
 
 
@@ -163,10 +167,8 @@ def check_parameters(spec: DataSetSpec) -> None:
                 f"data set {spec.name!r}: `{name}` is no parameter but an option of reasoning_gym.task"
             )
         if name not in known:
-            raise ReasoningGymError(
-                f"data set {spec.name!r} has no parameter {name!r}; {suggestion(name, known)}"
-                f" (it has {', '.join(sorted(known)) or 'none'})"
-            )
+            text = f"data set {spec.name!r} has no parameter {name!r}; {choices(name, known)}"
+            raise ReasoningGymError(text)
 
 
 def _parameters(name: str) -> set[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ptrl_plugin_reasoning_gym.library import ReasoningGymError, suggestion
+from ptrl_plugin_reasoning_gym.library import ReasoningGymError, choices
 
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _POSITIONS = ("source_index", "source_dataset")
@@ -42,9 +42,7 @@ def _field(item: Mapping[str, Any], name: str) -> Any:
     if name not in fields:
         known = ["question", *fields]
         source = item["metadata"].get("source_dataset", "this data set")
-        raise ReasoningGymError(
-            f"prompt: {source} has no field {name!r}; {suggestion(name, known)} (it has {', '.join(known)})"
-        )
+        raise ReasoningGymError(f"prompt: {source} has no field {name!r}; {choices(name, known)}")
     return fields[name]
 
 

@@ -118,9 +118,7 @@ class Shuffle(Sampler):
         self._quotas = Quotas(self._weights(catalog))
         self._fingerprint = catalog.fingerprint
         self._seed = seed
-        self._epochs = {
-            name: Epochs(name, catalog.starts[name], catalog.sizes[name], seed) for name in catalog.names
-        }
+        self._epochs = {name: Epochs(name, catalog.starts[name], catalog.sizes[name], seed) for name in catalog.names}
 
     def _weights(self, catalog: Catalog) -> dict[str, float]:
         """Returns each domain's weight, in the catalog's order."""
