@@ -1,5 +1,10 @@
 import gzip
 import json
+import os
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +130,8 @@ def test_compressed_files_and_globs_are_read(tmp_path: Path) -> None:
         (b'{"prompt": 5, "answer": 1}\n', "holds a int"),
         (b'{"prompt": [{"role": "root", "content": "x"}], "answer": 1}\n', "is no message"),
         (b"[" * 100_000 + b"\n", "line 1: not JSON"),
+        (b'{"prompt": "a", "answer": ' + b"9" * 5000 + b"}\n", "line 1: not JSON"),
+        (b'{"prompt": "\\ud83d", "answer": 1}\n', "half of a surrogate pair"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:
@@ -170,6 +177,83 @@ def test_nan_is_no_difficulty(tmp_path: Path) -> None:
     options = {"columns": {"difficulty": "level"}, "test_path": str(path)}
     (task,) = tasks("test", path=str(path), **options)
     assert task.difficulty is None
+
+
+@pytest.mark.parametrize("level", ["hard", "1e999", "9" * 400, [1]])
+def test_a_difficulty_that_is_no_finite_number_is_an_error(tmp_path: Path, level: Any) -> None:
+    level = int(level) if isinstance(level, str) and len(level) == 400 else level
+    path = write(tmp_path / "a.jsonl", [{"prompt": "a", "answer": 1, "level": level}])
+    with pytest.raises(DataSetError, match="difficulty is a finite number"):
+        source(path=path, columns={"difficulty": "level"})
+
+
+def test_a_surrogate_pair_is_a_character_as_any_other(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": "\U0001f600 \u00e9", "answer": 1}])
+    (task,) = tasks("test", path=path, test_path=path)
+    assert task.messages[0]["content"] == "\U0001f600 \u00e9"
+
+
+def test_files_of_one_name_in_two_folders_have_keys_of_their_own(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "part.jsonl", [{"prompt": folder, "answer": 1}])
+    test_path = write(tmp_path / "test.jsonl", numbered(1))
+    keys = [task.key for task in tasks(path=str(tmp_path / "*" / "part.jsonl"), test_path=test_path)]
+    assert len(set(keys)) == 2 and all(key.endswith("part.jsonl:1") for key in keys)
+
+
+def test_a_changed_answer_changes_the_fingerprint_and_another_place_does_not(tmp_path: Path) -> None:
+    first, second, moved = (
+        write(tmp_path / name, [{"prompt": "a", "answer": answer, "id": "a"}])
+        for name, answer in (("1.jsonl", 1), ("2.jsonl", 2), ("3.jsonl", 1))
+    )
+    options = {"columns": {"key": "id"}, "test_path": write(tmp_path / "t.jsonl", [{**numbered(1)[0], "id": "t"}])}
+    prints = [source(path=path, **options).columns().fingerprint for path in (first, second, moved)]
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_a_group_that_takes_no_part_and_an_empty_tag_are_not_texts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "none", "topic": None}])
+    (task,) = tasks("test", path=path, test_path=path, columns={"tags": "topic"})
+    assert task.tags == ()
+    with pytest.raises(DataSetError, match="answer_pattern matches nothing"):
+        source(path=path, answer_pattern="none|#### (.+)")
+
+
+def test_a_flood_of_bad_lines_is_counted_but_not_logged_line_by_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("nonsense\n" * 5000 + '{"prompt": "a", "answer": 1}\n')
+    source(path=str(path), on_bad_line="skip")
+    assert "5000 bad lines skipped" in caplog.text
+    assert len(caplog.records) < 10
+
+
+def test_texts_are_not_kept_in_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"prompt": f"{number} " + "x" * 50_000, "answer": 1} for number in range(200)])
+    tracemalloc.start()
+    found = source(path=path)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) > 100
+    assert kept < 1_000_000 and peak < 3_000_000
+
+
+def test_tasks_are_the_same_in_a_fresh_process_and_any_order(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", numbered(200))
+    program = f"""
+import json
+from dataclasses import asdict
+from ptrl_plugin_datasets.jsonl import JsonLines
+found = JsonLines(JsonLines.Config(path={path!r}, seed=3)).tasks("test")
+print(json.dumps([found.columns().fingerprint, [asdict(found.task(index)) for index in (4, 0, 2)]]))
+"""
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "99"}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True, text=True)
+    found = source("test", path=path, seed=3)
+    here = [found.columns().fingerprint, [asdict(found.task(index)) for index in (4, 0, 2)]]
+    assert json.loads(ran.stdout) == json.loads(json.dumps(here))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         RegistryError,
         RunFolderError,
         UnknownNameError,
+        did_you_mean,
     )
     from ptrl.core.records import (
         Group,
@@ -109,6 +110,7 @@ _HOMES = {
         "RegistryError",
         "RunFolderError",
         "UnknownNameError",
+        "did_you_mean",
     ),
     ".records": (
         "Group",
@@ -185,4 +187,5 @@ __all__ = [
     "Ticket",
     "UnknownNameError",
     "Value",
+    "did_you_mean",
 ]

@@ -4,15 +4,19 @@ import glob
 import gzip
 import json
 import os
+import re
 import shutil
 import tempfile
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ptrl_plugin_datasets.errors import DataSetError
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 MAXIMUM_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is an error: nothing that long is one task."""
@@ -106,7 +110,23 @@ def parse(line: bytes, where: str) -> dict[str, Any]:
         raise DataSetError(f"{where}: not JSON: {error}") from None
     if not isinstance(row, dict):
         raise DataSetError(f"{where}: a {type(row).__name__}; expected an object such as {{...}}")
+    if _SURROGATE.search(line) and not _encodable(row):
+        raise DataSetError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff), which no tokenizer takes")
     return row
+
+
+def _encodable(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """Returns a short name for each file: its own, or its path where two files have the same."""
+    repeated = {name for name, count in Counter(path.name for path in paths).items() if count > 1}
+    return [path.as_posix() if path.name in repeated else path.name for path in paths]
 
 
 class Rows:
@@ -118,6 +138,7 @@ class Rows:
 
     def __init__(self, files: list[LineFile]) -> None:
         self._files = files
+        self._names = unique_names([file.path for file in files])
         self._file = array("i")
         self._line = array("q")
         self._offset = array("q")
@@ -147,7 +168,11 @@ class Rows:
 
     def name(self, number: int) -> str:
         """Returns a short unique name of a row: its file's name and line."""
-        return f"{self._files[self._file[number]].path.name}:{self._line[number]}"
+        return self.name_of(self._file[number], self._line[number])
+
+    def name_of(self, file: int, line: int) -> str:
+        """Returns the name that a line of a file has."""
+        return f"{self._names[file]}:{line}"
 
     def read(self, number: int) -> dict[str, Any]:
         """Returns a row's object."""

@@ -1,13 +1,13 @@
 """From a row of any data set to a task: which column is what."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from ptrl.core import Message, Task
-from ptrl.core.errors import did_you_mean
+from ptrl.core import Message, Task, did_you_mean
 from ptrl_plugin_datasets.errors import DataSetError
 
 FIELD = re.compile(r"\{([^{}]+)\}")
@@ -119,15 +119,19 @@ class RowMapping:
             return None
         try:
             number = float(value)
-        except (TypeError, ValueError):
-            raise DataSetError(f"{where}: column {name!r} holds {value!r}; difficulty is a number") from None
-        return number if number == number else None
+        except (TypeError, ValueError, OverflowError):
+            number = math.inf
+        if math.isinf(number):
+            raise DataSetError(f"{where}: column {name!r} holds {str(value)[:80]}; difficulty is a finite number")
+        return None if math.isnan(number) else number
 
     def tags(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
         """Returns a row's tags."""
         if self.columns.tags is None:
             return ()
         value = column(row, self.columns.tags, where)
+        if value is None:
+            return ()
         return tuple(str(tag) for tag in value) if isinstance(value, list) else (str(value),)
 
     def _reference(self, row: Mapping[str, Any], where: str) -> Any:
@@ -137,7 +141,7 @@ class RowMapping:
         if self._answer_pattern is None:
             return value
         found = self._answer_pattern.search(str(value))
-        if found is None:
+        if found is None or found[1] is None:
             raise DataSetError(
                 f"{where}: answer_pattern matches nothing in the column {self.columns.answer!r}: {str(value)[-60:]!r}"
             )

@@ -14,6 +14,9 @@ from ptrl_plugin_datasets.splits import fingerprint, is_held_out
 
 LOG = logging.getLogger(__name__)
 
+SHOWN = 5
+"""So many skipped lines are logged one by one; all are counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -49,6 +52,7 @@ class FoundRows:
         self.rows = rows
         self.files = list(files)
         self.prompts: list[bytes] = []
+        self.lines: list[bytes] = []
         self.keys: list[str] = []
         self.difficulty: list[float | None] = []
         self.tags: list[tuple[str, ...]] = []
@@ -57,6 +61,7 @@ class FoundRows:
         """Returns some of the rows."""
         kept = FoundRows(self.rows.keep(list(numbers)), self.files)
         kept.prompts = [self.prompts[number] for number in numbers]
+        kept.lines = [self.lines[number] for number in numbers]
         kept.keys = [self.keys[number] for number in numbers]
         kept.difficulty = [self.difficulty[number] for number in numbers]
         kept.tags = [self.tags[number] for number in numbers]
@@ -95,13 +100,14 @@ def read_rows(pattern: str, mapping: RowMapping, limits: Limits) -> FoundRows:
         for line_number, offset, line in file.lines():
             where = f"{file.path}, line {line_number}"
             try:
-                taken = _take(found, line, f"{file.path.name}:{line_number}", where, mapping, limits, seen)
+                taken = _take(found, line, found.rows.name_of(file_number, line_number), where, mapping, limits, seen)
             except DataSetError as error:
                 if not limits.skip_bad:
                     hint = 'set on_bad_line = "skip" to leave such lines out'
                     raise DataSetError(f"{error} — {hint}") from None
                 skipped += 1
-                LOG.warning("skipped: %s", error)
+                if skipped <= SHOWN:
+                    LOG.warning("skipped: %s", error)
                 continue
             if taken is False:
                 repeated += 1
@@ -132,6 +138,7 @@ def _take(
         return False
     seen.add(prompt)
     found.prompts.append(prompt)
+    found.lines.append(hashlib.blake2b(line.strip(), digest_size=8).digest())
     found.keys.append(task.key)
     found.difficulty.append(task.difficulty)
     found.tags.append(task.tags)
@@ -173,10 +180,10 @@ class RowTasks(TaskSource):
         return self._mapping.task(rows.read(index), rows.name(index), rows.where(index))
 
     def columns(self) -> Columns:
-        """Returns keys, difficulty and tags; the fingerprint is made of keys and prompts."""
+        """Returns keys, difficulty and tags; the fingerprint is made of keys, prompts and whole lines."""
         digest = hashlib.sha256()
-        for key, prompt in zip(self._found.keys, self._found.prompts, strict=True):
-            digest.update(key.encode("utf-8", "surrogatepass") + b"\0" + prompt)
+        for key, prompt, line in zip(self._found.keys, self._found.prompts, self._found.lines, strict=True):
+            digest.update(key.encode("utf-8", "surrogatepass") + b"\0" + prompt + line)
         return Columns(
             keys=self._found.keys,
             difficulty=self._found.difficulty,
