@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ptrl.core import Catalog, Proposal, Sampler, SamplerContext, Ticket
+from ptrl.core import Catalog, Proposal, Sampler, SamplerContext, Ticket, did_you_mean
 from ptrl_plugin_samplers.permutation import Permutation, permutation
 from ptrl_plugin_samplers.quotas import Quotas
 
@@ -182,8 +181,7 @@ def _declared(quotas: Mapping[str, float], names: tuple[str, ...]) -> dict[str, 
     """Returns the declared weights in the catalog's order, when they name its domains exactly."""
     for name in quotas:
         if name not in names:
-            near = get_close_matches(name, names, n=3, cutoff=0.4) or names
-            raise ValueError(f"samplers.shuffle: quotas.{name} names no domain; nearest: {', '.join(near)}")
+            raise ValueError(f"samplers.shuffle: quotas.{name} names no domain; {did_you_mean(name, names)}")
     if missing := [name for name in names if name not in quotas]:
         raise ValueError(
             f"samplers.shuffle: quotas gives no weight for {', '.join(missing)}; give 0 to leave a domain out"
