@@ -24,6 +24,7 @@ class EmbeddedPolicy:
         self.model = model
         self._tokenizer = tokenizer
         self.updates = 0
+        self._context_length = int(model.config.max_position_embeddings)
 
     @property
     def tokenizer(self) -> ChatTokenizer:
@@ -38,7 +39,7 @@ class EmbeddedPolicy:
     @property
     def context_length(self) -> int:
         """Most tokens it can attend to."""
-        return int(self.model.config.max_position_embeddings)
+        return self._context_length
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, driver: TurnDriver) -> None:
         """Generates until the driver says that every row is over."""
