@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from ptrl.core.config.checks import check_domain, check_whole, warnings_of
 from ptrl.core.config.local_code import LocalCode
 from ptrl.core.config.reading import problems_of, read_settings, read_table
 from ptrl.core.contracts.hooks import describe
-from ptrl.core.errors import ConfigError, Problem, PtrlError, RegistryError
+from ptrl.core.errors import ConfigError, Problem, PtrlError, RegistryError, did_you_mean
 from ptrl.core.plan import ComponentPlan, DomainPlan, RewardPlan, RunPlan
+from ptrl.core.registry.entries import scan
 from ptrl.core.registry.loading import Loaded, load
 from ptrl.core.settings import ComponentTable, OptimizerSection, RewardTable, RunSettings
 
@@ -113,7 +114,7 @@ class _Resolver:
             filters=tuple(filter(None, filters)),
             optimizer=optimizer,
             observers=tuple(filter(None, observers)),
-            warnings=tuple(warnings_of(settings)),
+            warnings=(*warnings_of(settings), *_unknown_engines(settings.optimizer)),
             local_code=self.local_code.hashes,
             folder=str(self.local_code.folder),
             file=file,
@@ -159,3 +160,11 @@ class _Resolver:
         except Exception as error:
             self.problems.append(Problem(key=label, message=f"the options of {name} fail: {describe(error)}"))
         return None
+
+
+def _unknown_engines(section: OptimizerSection) -> Iterator[str]:
+    """Yields a warning for each engine's table whose family no installed optimizer has."""
+    families = {entry.name.partition(".")[0] for entry in scan()[1] if entry.kind == "optimizers"}
+    for key in section.model_extra or {}:
+        if key not in families and key != section.use.partition(".")[0]:
+            yield f"optimizer.{key}: no installed optimizer reads this table; {did_you_mean(key, families)}"

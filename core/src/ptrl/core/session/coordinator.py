@@ -92,8 +92,7 @@ class Coordinator:
         if len(proposal.tickets) != n:
             raise ContractError(f"{label}: propose gave {len(proposal.tickets)} tickets; {n} were asked for")
         for ticket in proposal.tickets:
-            if ticket.id in self._open:
-                raise ContractError(f"{label}: propose gave the ticket {ticket.id!r} twice")
+            self._check_ticket(label, ticket)
             if ticket.group_size != context.group_size and not self._variable_groups():
                 raise ContractError(
                     f"{label}: propose gave a group of {ticket.group_size}; the group size is"
@@ -101,6 +100,18 @@ class Coordinator:
                 )
             self._open[ticket.id] = ticket
         return proposal.tickets
+
+    def _check_ticket(self, label: str, ticket: Ticket) -> None:
+        if ticket.id in self._open:
+            raise ContractError(f"{label}: propose gave the ticket {ticket.id!r} twice")
+        try:
+            domain, _ = self.catalog.locate(ticket.index)
+        except IndexError as error:
+            raise ContractError(f"{label}: propose gave the ticket {ticket.id!r}: {error}") from None
+        if domain != ticket.domain:
+            raise ContractError(
+                f"{label}: propose gave the index {ticket.index} of domain {domain!r} as one of {ticket.domain!r}"
+            )
 
     def _variable_groups(self) -> bool:
         sampler = cast(Sampler, self._samplers.get_plugin(self.plan.sampler.label))
@@ -139,6 +150,10 @@ class Coordinator:
                 raise ContractError(
                     f"{component.label}: decide returned {type(decision).__name__};"
                     " expected Keep, KeepIfShort, Drop or Continue"
+                )
+            if isinstance(decision, Continue) and "continue" not in component.loaded.factory.capabilities:  # type: ignore[attr-defined]
+                raise ContractError(
+                    f"{component.label}: decide returned Continue; a filter that does declares the capability continue"
                 )
             if not isinstance(decision, Keep):
                 return decision
