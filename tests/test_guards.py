@@ -18,11 +18,11 @@ PROJECTS = [ROOT, ROOT / "core", ROOT / "sdk", *sorted(path.parent for path in R
 LAYERS = [
     {"errors", "files", "text"},
     {"records"},
+    {"settings", "policy"},
     {"contracts"},
-    {"settings"},
     {"registry"},
     {"plan"},
-    {"policy", "statistics", "run_folder", "rollout_schema"},
+    {"statistics", "run_folder", "rollout_schema"},
     {"episode", "sources", "composition", "scoring"},
     {"session"},
     {"config"},

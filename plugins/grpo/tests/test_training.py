@@ -27,12 +27,13 @@ class Letters(Environment):
             yield Task(key=f"{split}{number}", messages=({"role": "user", "content": f"sum {number}"},),
                        demonstration=({"role": "assistant", "content": "eeee"},))
 
-class Vowels(Reward):
-    """Pays the share of the first twelve letters that are an e."""
+class Small(Reward):
+    """Pays the share of twelve characters that are small letters; half of them solve the task."""
     def score(self, rollouts):
-        return [Score(value=r.text[:12].count("e") / 12, metric=float(r.text[:12].count("e") >= 6)) for r in rollouts]
+        shares = [sum("a" <= letter <= "z" for letter in r.text[:12]) / 12 for r in rollouts]
+        return [Score(value=share, metric=float(share >= 0.5)) for share in shares]
 
-class Flaky(Vowels):
+class Flaky(Small):
     """Fails on every second rollout, whatever it says."""
     def score(self, rollouts):
         good = super().score(rollouts)
@@ -46,6 +47,7 @@ steps = {steps}
 rollouts = {{ every = 0 }}
 [model]
 path = "package:ptrl_plugin_grpo/tiny"
+initialize = "random"
 [training]
 prompts = 8
 group_size = 8
@@ -56,7 +58,7 @@ schedule = "constant"
 {training}
 [domains.letters]
 environment = {{ use = "file:plug.py:Letters" }}
-rewards = {{ vowels = {{ use = "file:plug.py:{reward}" }} }}
+rewards = {{ small = {{ use = "file:plug.py:{reward}" }} }}
 [evaluation]
 tasks = 8
 decoding = ["sampled"]
@@ -66,7 +68,7 @@ use = "{optimizer}"
 
 
 def run(
-    folder: Path, steps: int = 20, training_keys: str = "", reward: str = "Vowels", optimizer: str = "grpo.local"
+    folder: Path, steps: int = 20, training_keys: str = "", reward: str = "Small", optimizer: str = "grpo.local"
 ) -> list[dict[str, Any]]:
     """Trains and returns the metrics of each step."""
     (folder / "plug.py").write_text(PLUGIN)
@@ -116,7 +118,7 @@ def test_a_verifier_that_fails_masks_its_rollouts_and_the_rest_is_learnt_from(tm
 
 
 def test_the_supervised_stage_learns_its_demonstrations(tmp_path: Path) -> None:
-    steps = run(tmp_path, steps=15, optimizer="grpo.supervised")
+    steps = run(tmp_path, steps=30, optimizer="grpo.supervised")
     assert steps[-1]["loss"] < 0.3 * steps[0]["loss"]
     evaluation = json.loads((tmp_path / "run/evaluations.jsonl").read_text().splitlines()[-1])
     assert evaluation["domains"]["letters"]["tokens"] < 12

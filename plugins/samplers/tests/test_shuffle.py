@@ -162,7 +162,7 @@ def test_an_empty_domain_is_refused_unless_it_is_left_out():
 
 def test_quotas_must_name_the_domains():
     catalog = catalog_of([5, 5])
-    with pytest.raises(ValueError, match="did you mean .d0"):
+    with pytest.raises(ValueError, match="did you mean 'd0'"):
         prepared(catalog, quotas={"d00": 1, "d1": 1})
     with pytest.raises(ValueError, match="no weight for d1"):
         prepared(catalog, quotas={"d0": 1})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from ptrl.core.contracts.environment import Columns, State, Step, TaskSource
     from ptrl.core.contracts.observer import DomainResult, Evaluation, RunInfo
+    from ptrl.core.contracts.optimizer import TrainingSession
     from ptrl.core.contracts.sampler import (
         Catalog,
         Continue,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         KeepIfShort,
         Proposal,
         SamplerContext,
+        Selection,
     )
     from ptrl.core.contracts.sandbox import Limits, Result, Value
     from ptrl.core.errors import (
@@ -82,6 +84,7 @@ _HOMES = {
         "Evaluation",
         "RunInfo",
     ),
+    ".contracts.optimizer": ("TrainingSession",),
     ".contracts.sampler": (
         "Catalog",
         "Continue",
@@ -91,6 +94,7 @@ _HOMES = {
         "KeepIfShort",
         "Proposal",
         "SamplerContext",
+        "Selection",
     ),
     ".contracts.sandbox": (
         "Limits",
@@ -179,12 +183,14 @@ __all__ = [
     "Sandbox",
     "Score",
     "ScoredRollout",
+    "Selection",
     "Split",
     "State",
     "Step",
     "Task",
     "TaskSource",
     "Ticket",
+    "TrainingSession",
     "UnknownNameError",
     "Value",
     "did_you_mean",

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ptrl.core.contracts.reward import RewardRole
-from ptrl.core.records import Rollout, Score, ScoredRollout
+from ptrl.core.records import RewardRole, Rollout, Score, ScoredRollout
 from ptrl.core.statistics import Moments, Scaling
 
 SOLVED = 1.0 - 1e-9

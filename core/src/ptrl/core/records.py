@@ -16,6 +16,7 @@ FinishReason = Literal["stop", "length", "environment", "error"]
 RolloutStatus = Literal["ok", "truncated", "error"]
 ScoreStatus = Literal["ok", "abstain", "error", "timeout"]
 OutcomeStatus = Literal["ok", "error", "stale", "dropped"]
+RewardRole = Literal["outcome", "process", "format", "efficiency", "preference", "gate"]
 
 
 class Message(TypedDict):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from ptrl.core.contracts.reward import RewardRole
 from ptrl.core.errors import ConfigError, Problem
+from ptrl.core.records import RewardRole
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """A name that can stand in a path and in a metric's key."""

@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from transformers import PreTrainedModel
 
-from ptrl.core import Group, Optimizer, OptimizerError, Problem
-from ptrl.core.session import Session
+from ptrl.core import Group, Optimizer, OptimizerError, Problem, TrainingSession
 from ptrl_plugin_grpo.batches import TrainingRow
 from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_state
 from ptrl_plugin_grpo.models import default_device, load_model, load_tokenizer
@@ -40,18 +39,18 @@ class LocalOptimizer(Optimizer):
 
     config: Config
 
-    def check(self, session: Session) -> Sequence[Problem]:
+    def check(self, session: TrainingSession) -> Sequence[Problem]:
         """Returns what it cannot honour."""
         if session.settings.model is None:
             fix = "name a folder, a hub id or a package: model"
             return [Problem(key="model.path", message="missing", fix=fix)]
         return ()
 
-    def policy(self, session: Session, path: str) -> EmbeddedPolicy:
+    def policy(self, session: TrainingSession, path: str) -> EmbeddedPolicy:
         """Loads a policy to evaluate it."""
         return load_policy(session, path)
 
-    def run(self, session: Session) -> None:
+    def run(self, session: TrainingSession) -> None:
         """Trains until the session is finished."""
         _set_threads(session)
         policy = load_policy(session)
@@ -74,7 +73,7 @@ class LocalOptimizer(Optimizer):
         session.end(policy, save)
 
 
-def load_policy(session: Session, path: str | None = None) -> EmbeddedPolicy:
+def load_policy(session: TrainingSession, path: str | None = None) -> EmbeddedPolicy:
     """Loads the config's model, or the one at `path`.
 
     Raises:
@@ -90,13 +89,13 @@ def load_policy(session: Session, path: str | None = None) -> EmbeddedPolicy:
     return EmbeddedPolicy(model, tokenizer)
 
 
-def _set_threads(session: Session) -> None:
+def _set_threads(session: TrainingSession) -> None:
     threads = session.settings.training.threads
     if threads:
         torch.set_num_threads(threads)
 
 
-def _reference(session: Session, model: PreTrainedModel) -> PreTrainedModel | None:
+def _reference(session: TrainingSession, model: PreTrainedModel) -> PreTrainedModel | None:
     """Returns a frozen copy of the initial policy, where the KL penalty needs one."""
     if not session.settings.training.kl.coefficient:
         return None
@@ -104,7 +103,7 @@ def _reference(session: Session, model: PreTrainedModel) -> PreTrainedModel | No
     return reference.requires_grad_(False)
 
 
-def _factor(session: Session) -> float:
+def _factor(session: TrainingSession) -> float:
     training = session.settings.training
     return learning_rate_factor(
         session.step, steps=session.steps, warmup_steps=training.warmup_steps, schedule=training.schedule

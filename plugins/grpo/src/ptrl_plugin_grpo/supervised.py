@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from ptrl.core import Optimizer, Problem
-from ptrl.core.session import Session
+from ptrl.core import Optimizer, Problem, TrainingSession
+from ptrl.core.episode import Transcript
 from ptrl_plugin_grpo.batches import TrainingRow, padded_layouts
 from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_state
 from ptrl_plugin_grpo.demonstrations import demonstration_row
@@ -37,7 +37,7 @@ class SupervisedOptimizer(Optimizer):
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"variable_group", "masking"})
 
-    def check(self, session: Session) -> Sequence[Problem]:
+    def check(self, session: TrainingSession) -> Sequence[Problem]:
         """Refuses the keys of RL, which would change nothing here."""
         problems = list(LocalOptimizer().check(session))
         given = session.settings.training.model_fields_set
@@ -49,16 +49,17 @@ class SupervisedOptimizer(Optimizer):
             problems.append(Problem(key="filters", message="a supervised stage makes no groups to filter"))
         return problems
 
-    def policy(self, session: Session, path: str) -> EmbeddedPolicy:
+    def policy(self, session: TrainingSession, path: str) -> EmbeddedPolicy:
         """Loads a policy to evaluate it."""
         return load_policy(session, path)
 
-    def run(self, session: Session) -> None:
+    def run(self, session: TrainingSession) -> None:
         """Trains until the session is finished."""
         training = session.settings.training
         if training.threads:
             torch.set_num_threads(training.threads)
         policy = load_policy(session)
+        transcript = Transcript(policy.tokenizer)
         optimizers = make_optimizers(policy.model, training, self.config.muon_learning_rate)
 
         def save(folder: Path) -> None:
@@ -69,7 +70,7 @@ class SupervisedOptimizer(Optimizer):
 
         session.begin(policy, stage="supervised", load=load)
         while not session.finished:
-            rows = _draw(session, policy)
+            rows = _draw(session, policy, transcript)
             factor = learning_rate_factor(
                 session.step,
                 steps=session.steps,
@@ -83,9 +84,7 @@ class SupervisedOptimizer(Optimizer):
         session.end(policy, save)
 
 
-def _draw(session: Session, policy: EmbeddedPolicy) -> list[TrainingRow]:
-    transcript = session.transcript(policy)
-    assert transcript is not None
+def _draw(session: TrainingSession, policy: EmbeddedPolicy, transcript: Transcript) -> list[TrainingRow]:
     tickets = session.draw()
     session.release(tickets)
     return [

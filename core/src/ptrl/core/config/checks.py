@@ -7,9 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import cast, get_args
 
 from ptrl.core.contracts import Filter, Optimizer, Reward, Sampler
-from ptrl.core.contracts.reward import RewardRole
 from ptrl.core.errors import ContractError, Problem, did_you_mean
 from ptrl.core.plan import DomainPlan, RewardPlan, RunPlan
+from ptrl.core.records import RewardRole
 from ptrl.core.settings import RunSettings
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from ptrl.core.contracts.component import Component, hook
 from ptrl.core.records import Rollout, Score
 
-RewardRole = Literal["outcome", "process", "format", "efficiency", "preference", "gate"]
 RESERVED_REWARD_KEYS = frozenset(
     {"use", "label", "weight", "role", "schedule", "only_if_solved", "timeout", "run_in", "version"}
 )

@@ -151,3 +151,18 @@ class Filter(Component):
     def decide(self, group: Group) -> Decision:
         """Returns what to do with a scored group. Judge by the raw metric, not by the shaped reward."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the filters made of a step's groups.
+
+    Args:
+        kept: Groups to learn from.
+        dropped: Dropped groups with the reason.
+        extend: Groups that a filter wants more rollouts of, with how many.
+    """
+
+    kept: tuple[Group, ...]
+    dropped: tuple[tuple[Group, str], ...]
+    extend: tuple[tuple[Group, int], ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, cast
 from ptrl.core.config import load_plan
 from ptrl.core.contracts import Optimizer
 from ptrl.core.contracts.hooks import Contract
+from ptrl.core.contracts.optimizer import TrainingSession
 from ptrl.core.errors import ConfigError, LockMismatchError, Problem, RunFolderError
 from ptrl.core.files import write_json
 from ptrl.core.plan import RunPlan
@@ -106,7 +107,7 @@ def _optimizer(plan: RunPlan) -> Contract:
     return contract
 
 
-def _raise_problems(plan: RunPlan, optimizer: Contract, session: Session) -> None:
+def _raise_problems(plan: RunPlan, optimizer: Contract, session: TrainingSession) -> None:
     problems = cast(Sequence[Problem], optimizer.call(plan.optimizer.label, "check", session=session).unwrap())
     if problems:
         raise ConfigError(problems, plan.file)

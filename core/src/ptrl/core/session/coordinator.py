@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from ptrl.core.contracts import Filter, Sampler
@@ -18,26 +17,12 @@ from ptrl.core.contracts.sampler import (
     KeepIfShort,
     Proposal,
     SamplerContext,
+    Selection,
 )
 from ptrl.core.errors import ContractError, RunFolderError
 from ptrl.core.plan import RunPlan
 from ptrl.core.records import Group, Outcome, Ticket
 from ptrl.core.statistics import Moments, RewardStatistics, Scaling
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What the filters made of a step's groups.
-
-    Args:
-        kept: Groups to learn from.
-        dropped: Dropped groups with the reason.
-        extend: Groups that a filter wants more rollouts of, with how many.
-    """
-
-    kept: tuple[Group, ...]
-    dropped: tuple[tuple[Group, str], ...]
-    extend: tuple[tuple[Group, int], ...] = ()
 
 
 class Coordinator:

@@ -13,36 +13,23 @@ from ptrl.core.composition import Component, compose_group
 from ptrl.core.contracts import Observer
 from ptrl.core.contracts.hooks import Contract, HookResult, describe
 from ptrl.core.contracts.observer import Decoding, Evaluation, RunInfo
-from ptrl.core.contracts.sampler import SamplerContext
+from ptrl.core.contracts.optimizer import SaveModel
+from ptrl.core.contracts.sampler import SamplerContext, Selection
 from ptrl.core.episode import Transcript
 from ptrl.core.plan import RunPlan
 from ptrl.core.policy import Policy, Sampling, TokenPolicy
 from ptrl.core.records import Group, Outcome, Rollout, Split, Task, Ticket
 from ptrl.core.run_folder import RunFolder
-from ptrl.core.session.coordinator import Coordinator, Selection
+from ptrl.core.session.coordinator import Coordinator
 from ptrl.core.session.driver import drive
 from ptrl.core.session.evaluating import evaluate
 from ptrl.core.session.metrics import group_metrics
 from ptrl.core.session.worker import Worker
 from ptrl.core.statistics import Moments
 
-SaveModel = Callable[[Path], None]
-
 
 class Session:
-    """What an optimizer trains with. On a laptop both halves live here and are called directly.
-
-    The loop of an optimizer:
-
-    ```python
-    saved = session.begin(policy)             # a checkpoint's folder to take up, or None
-    while not session.finished:
-        groups = session.collect(policy, session.draw())
-        selection = session.select(groups)
-        numbers = update(selection.kept)
-        session.finish_step(policy, numbers, save)
-    session.end(policy, save)
-    ```
+    """What an optimizer trains with: a `TrainingSession`. On a laptop both halves live here and are called directly.
 
     Args:
         plan: The resolved config.
