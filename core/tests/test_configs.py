@@ -239,7 +239,7 @@ def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
         load_plan(tmp_path / "tpy.json")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_are_a_plan_or_a_config_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "any.toml"
@@ -248,7 +248,7 @@ def test_any_bytes_are_a_plan_or_a_config_error(tmp_path: Path, content: bytes) 
         load_plan(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(
     key=st.sampled_from(["run", "training", "sampler", "domains", "evaluation", "optimizer", PAY, "filters"]),
     value=st.recursive(

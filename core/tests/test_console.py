@@ -13,7 +13,7 @@ from ptrl.core.observers.console import Console
 from ptrl.core.observers.console_state import RunState, reason_of
 from ptrl.core.observers.console_view import curve, duration
 
-settings.register_profile("shared cores", deadline=None)
+settings.register_profile("shared cores")
 settings.load_profile("shared cores")
 
 STEP = {

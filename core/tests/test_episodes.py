@@ -184,7 +184,7 @@ def test_an_environments_failure_is_no_verdict_on_the_policy() -> None:
 LETTERS = st.text(alphabet="abc:\n", max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     turns=st.lists(st.tuples(LETTERS, st.booleans(), LETTERS), min_size=1, max_size=5),
     limit=st.integers(1, 60),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptrl.core import Reward, Rollout, Score, Task
@@ -221,7 +221,6 @@ def composed(group: list[dict[str, Score]], scaling: Scaling, clip: float = 5.0,
     return [member.training_reward for member in members]
 
 
-@settings(deadline=None)
 @given(group=GROUP, scaling=RUNNING, clip=st.floats(0.1, 6))
 def test_a_components_share_is_at_most_its_weight_times_the_clip(
     group: list[dict[str, Score]], scaling: Scaling, clip: float
@@ -234,7 +233,6 @@ def test_a_components_share_is_at_most_its_weight_times_the_clip(
             assert all(abs(value) <= bound + 1e-9 for value in composed(group, scaling, clip, kept))
 
 
-@settings(deadline=None)
 @given(group=GROUP, scaling=RUNNING, seed=st.integers(0, 99))
 def test_the_order_of_rollouts_does_not_matter(group: list[dict[str, Score]], scaling: Scaling, seed: int) -> None:
     order = list(range(len(group)))
@@ -244,7 +242,6 @@ def test_the_order_of_rollouts_does_not_matter(group: list[dict[str, Score]], sc
     assert shuffled == pytest.approx([values[place] for place in order])
 
 
-@settings(deadline=None)
 @given(group=GROUP, scaling=RUNNING)
 def test_a_rollout_without_a_verdict_changes_no_sibling(group: list[dict[str, Score]], scaling: Scaling) -> None:
     failed = {part.label: Score.failure("down") for part in PARTS}
@@ -252,7 +249,6 @@ def test_a_rollout_without_a_verdict_changes_no_sibling(group: list[dict[str, Sc
     assert composed([*group, failed], scaling)[-1] == 0
 
 
-@settings(deadline=None)
 @given(group=GROUP)
 def test_a_failing_shaping_reward_changes_no_other_component(group: list[dict[str, Score]]) -> None:
     without = [{**scores, "steps": Score.failure("down")} for scores in group]

@@ -2,15 +2,11 @@ import importlib
 import textwrap
 
 import pytest
-from hypothesis import settings
 from typer.testing import CliRunner
 
 from ptrl.core.cli.application import app
 from ptrl.core.cli.group import plugin_commands
 from ptrl.core.registry import forget
-
-settings.register_profile("shared cores", deadline=None)
-settings.load_profile("shared cores")
 
 TOY = '''
 """A policy that answers right with a skill that grows at each update: all of ptrl but a model."""

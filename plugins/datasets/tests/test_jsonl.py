@@ -256,7 +256,7 @@ print(json.dumps([found.columns().fingerprint, [asdict(found.task(index)) for in
     assert json.loads(ran.stdout) == json.loads(json.dumps(here))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(content=st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "ignore")))
 def test_any_bytes_give_tasks_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "any.jsonl"
@@ -267,7 +267,7 @@ def test_any_bytes_give_tasks_or_a_clear_error(tmp_path: Path, content: bytes) -
         assert "any.jsonl" in str(error)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(prompts=st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=20))
 def test_prompts_survive_unchanged(tmp_path: Path, prompts: list[str]) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt": prompt, "answer": 1} for prompt in prompts])

@@ -1,10 +1,6 @@
 import pytest
-from hypothesis import settings
 
 from ptrl.core import Rollout, Score, Task
-
-settings.register_profile("shared cores", deadline=None)
-settings.load_profile("shared cores")
 
 
 @pytest.fixture(scope="session")

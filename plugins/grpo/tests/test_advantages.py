@@ -122,7 +122,7 @@ def test_reinforce_baseline_weighs_each_rollout_by_its_tokens():
 
 @pytest.mark.parametrize("name", NAMES)
 @given(batch=batches())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_each_estimator_equals_the_plain_oracle(name, batch):
     rewards, groups, valid, lengths = batch
     assert estimate(name, rewards, groups, valid) == pytest.approx(oracle(name, rewards, groups, valid), abs=1e-6)
@@ -133,7 +133,7 @@ def test_each_estimator_equals_the_plain_oracle(name, batch):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(batch=batches(), data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_permuting_rollouts_permutes_their_advantages(name, batch, data):
     rewards, groups, valid, lengths = batch
     order = data.draw(st.permutations(range(len(rewards))))
@@ -144,7 +144,7 @@ def test_permuting_rollouts_permutes_their_advantages(name, batch, data):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(batch=batches(), garbage=st.sampled_from([math.nan, math.inf, -math.inf, 1e30]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_an_invalid_rollout_has_advantage_zero_and_might_as_well_not_be_there(name, batch, garbage):
     rewards, groups, valid, lengths = batch
     spoilt = [reward if is_valid else garbage for reward, is_valid in zip(rewards, valid, strict=True)]
@@ -175,7 +175,7 @@ def test_a_group_with_one_valid_rollout_has_advantage_zero_and_influences_no_oth
     size=st.integers(1, 9),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(name, reward, size, dtype):
     rewards = [reward] * size + [0.0, 1.0]
     groups = [0] * size + [1, 1]
@@ -274,7 +274,7 @@ def test_penalties_come_before_the_normalisation_over_tokens():
 
 @pytest.mark.parametrize("name", NAMES)
 @given(batch=batches(), data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_token_advantages_equal_the_plain_oracle(name, batch, data):
     rewards, groups, valid, _ = batch
     rollout = data.draw(st.lists(st.integers(0, len(rewards) - 1), min_size=1, max_size=40))
@@ -298,7 +298,7 @@ def test_token_advantages_equal_the_plain_oracle(name, batch, data):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(batch=batches())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_without_penalties_token_advantages_are_those_of_the_rollouts(name, batch):
     rewards, groups, valid, lengths = batch
     rollout = [place for place, length in enumerate(lengths) for _ in range(length)]

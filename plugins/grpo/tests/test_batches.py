@@ -49,7 +49,7 @@ def model(request: pytest.FixtureRequest, make_model: Callable[..., PreTrainedMo
     return make_model(request.param)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=groups(), budget=st.sampled_from([1, 20, 1000]))
 def test_packed_and_padded_passes_agree(model: PreTrainedModel, rows: list[TrainingRow], budget: int) -> None:
     padded, padded_gradient = logprobs_and_gradient(model, rows, padded_layouts, 1000)

@@ -203,7 +203,7 @@ def test_a_model_with_adapters_takes_the_plain_path(make_model: MakeModel) -> No
     assert not is_supported(model)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 1000), min_size=2, max_size=12).map(lambda row: [value / sum(row) for value in row]),
     st.floats(0.05, 1.0),

@@ -59,7 +59,7 @@ def test_entropy_is_that_of_the_tempered_softmax():
     chunk_size=st.one_of(st.none(), st.integers(1, 10)),
     data=st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_log_probs_and_entropy_equal_the_plain_oracle(rows, temperature, chunk_size, data):
     targets = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
     log_probs, entropies = [], []
@@ -166,7 +166,7 @@ def test_where_the_ratio_is_clipped_the_gradient_is_zero_and_else_it_is_the_poli
     low=st.floats(0, 0.99),
     high=st.floats(0, 5),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_policy_loss_equals_the_plain_oracle(rows, low, high):
     log_probs, old, advantages = rows
     advantages = [value + 15 for value in advantages]
@@ -229,7 +229,7 @@ def test_policy_loss_input_that_does_not_fit_is_refused(log_probs, old, advantag
 
 
 @given(rows=columns(3, LOG_PROBS, min_size=2), cut=st.integers(1, 19))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_ratio_statistics_of_parts_add_up_to_those_of_the_whole(rows, cut):
     tensors = [double(column) for column in rows]
     parts = [ratio_statistics(*(t[:cut] for t in tensors))]
@@ -275,7 +275,7 @@ def test_kl_estimators_give_the_hand_worked_values():
 
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
 @given(rows=columns(2, LOG_PROBS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_kl_estimators_equal_the_plain_oracle(estimator, rows):
     actual = kl_divergence(double(rows[0]), double(rows[1]), estimator)
     expected = [kl_by_oracle(*row, estimator) for row in zip(*rows, strict=True)]
@@ -365,7 +365,7 @@ def rollout_values(draw):
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @given(batch=rollout_values())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_aggregation_equals_the_plain_oracle_flat_and_padded(aggregation, batch):
     counts, values = batch
     present = [row for row in values if row]
@@ -385,7 +385,7 @@ def test_aggregation_equals_the_plain_oracle_flat_and_padded(aggregation, batch)
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @given(batch=rollout_values(), data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_accumulated_over_passes_loss_and_gradient_are_those_of_the_whole_batch(aggregation, batch, data):
     counts, _ = batch
     seed = data.draw(st.integers(0, 2**32))

@@ -50,7 +50,7 @@ def test_one_iteration_on_a_diagonal_gives_the_hand_worked_matrix():
 
 
 @given(data=st.data(), rows=st.integers(1, 4), columns=st.integers(1, 4), iterations=st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_orthogonalizing_equals_the_plain_oracle(data, rows, columns, iterations):
     matrix = data.draw(matrices(rows, columns))
     actual = orthogonalize(torch.tensor(matrix, dtype=torch.float64), iterations)

@@ -1,11 +1,7 @@
 import pytest
-from hypothesis import settings
 
 from ptrl.core import Rollout, Score, Task
 from ptrl_plugin_math.answer import Answer
-
-settings.register_profile("shared cores", deadline=None)
-settings.load_profile("shared cores")
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,13 @@ from ptrl.core.errors import ContractError, did_you_mean, nearest
 
 if TYPE_CHECKING:
     import asyncio
+
+LOOP_THREAD = "ptrl-event-loop"
+GRACE = 1.0
+"""Seconds that a deadline waits for the loop itself, which a component that blocks may hold up."""
+
+THREADS = 64
+"""Calls that block, such as environments' steps, that async code may wait for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,14 @@ class Contract(pluggy.PluginManager):
         if not inspect.isfunction(method):
             raise ContractError(f"{where} is not a method")
         given = list(inspect.signature(getattr(self.kind, name)).parameters)[1:]
-        for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        variadic = [p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if given and variadic and not {parameter.name for parameter in parameters} & set(given):
+            raise ContractError(
+                f"{where} names none of its arguments ({', '.join(given)}), and only those that are named are given;"
+                " name them, or keep them with functools.wraps where it is decorated"
+            )
+        for parameter in parameters:
             if parameter.kind is parameter.KEYWORD_ONLY:
                 raise ContractError(
                     f"{where} has the keyword-only argument {parameter.name!r};"
@@ -143,15 +158,14 @@ class Contract(pluggy.PluginManager):
             raise ContractError(f"no component is registered as {label!r}")
         for implementation in getattr(self.hook, hook).get_hookimpls():
             if implementation.plugin_name == label:
-                return _call(label, hook, implementation.function, implementation.argnames, arguments, timeout)
-        return _call(label, hook, getattr(component, hook), tuple(arguments), arguments, timeout)
+                return _call(label, hook, implementation, arguments, timeout)
+        return _guard(label, hook, lambda: getattr(component, hook)(**arguments), timeout)
 
     def call_each(self, hook: str, **arguments: Any) -> list[HookResult]:
         """Calls a hook of every component that implements it, in order of registration."""
         implementations = getattr(self.hook, hook).get_hookimpls()
         return [
-            _call(implementation.plugin_name, hook, implementation.function, implementation.argnames, arguments)
-            for implementation in implementations
+            _call(implementation.plugin_name, hook, implementation, arguments) for implementation in implementations
         ]
 
     def components(self) -> Iterator[tuple[str, Component]]:
@@ -163,14 +177,19 @@ class Contract(pluggy.PluginManager):
 def _call(
     label: str,
     hook: str,
-    function: Any,
-    names: tuple[str, ...],
+    implementation: pluggy.HookImpl,
     arguments: dict[str, Any],
     timeout: float | None = None,
 ) -> HookResult:
+    """Calls an implementation with the arguments that it names, those with a default included."""
+    positional = [arguments[name] for name in implementation.argnames if name in arguments]
+    named = {name: arguments[name] for name in implementation.kwargnames if name in arguments}
+    return _guard(label, hook, lambda: implementation.function(*positional, **named), timeout)
+
+
+def _guard(label: str, hook: str, function: Callable[[], Any], timeout: float | None) -> HookResult:
     try:
-        value = function(*[arguments[name] for name in names if name in arguments])
-        return HookResult(label, hook, resolve(value, timeout))
+        return HookResult(label, hook, resolve(function(), timeout))
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -185,22 +204,56 @@ def resolve(value: Any, timeout: float | None = None) -> Any:
 
     Raises:
         TimeoutError: When it is awaitable and not done after `timeout` seconds; it is then cancelled.
+        RuntimeError: When called by what runs on that loop, which would wait for itself.
     """
     if not inspect.isawaitable(value):
         return value
+    if threading.current_thread().name == LOOP_THREAD:
+        getattr(value, "close", lambda: None)()
+        raise RuntimeError("what is async cannot wait for another component's async hook from inside; await it")
 
     import asyncio  # slow to import, and most runs await nothing
 
-    async def wait() -> Any:
-        return await asyncio.wait_for(value, timeout)
+    async def outcome() -> tuple[Any, BaseException | None]:
+        try:
+            return await value, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # as data: a SystemExit that leaves a task ends the loop
+            return None, error
 
-    return asyncio.run_coroutine_threadsafe(wait(), _background_loop()).result()
+    async def wait() -> tuple[Any, BaseException | None]:
+        task = asyncio.ensure_future(outcome())
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+        if not done:  # not waited for any longer, since it may refuse to be cancelled
+            task.cancel()
+            raise TimeoutError(f"not done after {timeout} s")
+        return task.result()
+
+    future = asyncio.run_coroutine_threadsafe(wait(), _background_loop())
+    try:
+        found, error = future.result(None if timeout is None else timeout + GRACE)
+    except TimeoutError:
+        future.cancel()
+        raise
+    if error is not None:
+        raise error
+    return found
 
 
 @functools.cache
 def _background_loop() -> asyncio.AbstractEventLoop:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="ptrl-event-loop", daemon=True).start()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS))
+    threading.Thread(target=_run_always, args=(loop,), name=LOOP_THREAD, daemon=True).start()
     return loop
+
+
+def _run_always(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs a loop on, also when a task that a component began raises SystemExit through it."""
+    while not loop.is_closed():
+        with contextlib.suppress(BaseException):
+            loop.run_forever()

@@ -16,6 +16,11 @@ GROUP_PREFIX = "ptrl."
 CORE_DISTRIBUTION = "ptrl-core"
 PLUGIN_PREFIX = "ptrl-plugin-"
 COMMANDS = "commands"
+KIND_NAMES = frozenset(
+    {"environments", "rewards", "samplers", "filters", "optimizers", "observers", "sandboxes", "attacks", "models"}
+)
+"""Entry-point groups without `ptrl.`; `attacks` belong to the sdk, and `models` is reserved."""
+
 BROKEN = "unknown"
 """Kind of the entry that stands for a distribution whose metadata cannot be read."""
 
@@ -195,7 +200,7 @@ def _judge(entry: Entry, packages: Mapping[str, Package]) -> Entry:
     """Returns the entry with what metadata tells of it."""
     if entry.kind == BROKEN:
         return entry
-    for check in (_check_family, _check_requirements, _check_module, _check_twice):
+    for check in (_check_kind, _check_family, _check_requirements, _check_module, _check_twice):
         found = check(entry, packages)
         if found is not None:
             return found
@@ -204,6 +209,15 @@ def _judge(entry: Entry, packages: Mapping[str, Package]) -> Entry:
 
 def _mark(entry: Entry, status: EntryStatus, reason: str, fix: str) -> Entry:
     return replace(entry, status=status, reason=reason, fix=fix)
+
+
+def _check_kind(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
+    if entry.kind in KIND_NAMES or entry.kind == COMMANDS:
+        return None
+    from ptrl.core.errors import did_you_mean
+
+    reason = f"there is no kind {entry.kind!r}; {did_you_mean(entry.kind, {*KIND_NAMES, COMMANDS})}"
+    return _mark(entry, "refused", reason, "its author must rename the entry-point group")
 
 
 def _check_family(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
@@ -283,15 +297,23 @@ def _check_twice(entry: Entry, packages: Mapping[str, Package]) -> Entry | None:
 
 
 def _mark_conflicts(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Marks names that two distributions claim, over all kinds; commands have names of their own."""
+    """Marks names that are claimed twice, over all kinds; commands have names of their own.
+
+    A claim that is refused takes no name from its owner.
+    """
     claims: dict[tuple[bool, str], list[Entry]] = {}
     for entry in entries:
-        claims.setdefault((entry.kind == COMMANDS, entry.name), []).append(entry)
+        if entry.status == "refused":
+            yield entry
+        else:
+            claims.setdefault((entry.kind == COMMANDS, entry.name), []).append(entry)
     for (_, name), claimants in claims.items():
         if len(claimants) == 1:
             yield claimants[0]
             continue
         owners = " and ".join(sorted(f"{claim.package.name} ({claim.kind})" for claim in claimants))
-        fix = f"pip uninstall {claimants[-1].package.name}, or ask its author to rename {name}"
+        fix = f"its author must rename {name}"
+        if len({claim.package.name for claim in claimants}) > 1:
+            fix = f"pip uninstall {claimants[-1].package.name}, or ask its author to rename {name}"
         for claim in claimants:
             yield _mark(claim, "conflict", f"{name} is claimed by {owners}", fix)

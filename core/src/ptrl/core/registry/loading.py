@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
 from stevedore.extension import Extension
 from stevedore.named import NamedExtensionManager
 
@@ -78,6 +79,7 @@ def find(kind: str, name: str) -> Entry:
     """
     entries = scan()[1]
     matches = [entry for entry in entries if entry.name == name and entry.kind != COMMANDS]
+    matches.sort(key=lambda entry: entry.status == "refused")  # the owner's claim first
     of_kind = [entry for entry in matches if entry.kind == kind] or matches
     if not of_kind:
         raise UnknownNameError(_unknown(kind, name, entries))
@@ -100,7 +102,8 @@ def _unknown(kind: str, name: str, entries: Sequence[Entry]) -> str:
         hint += "; names have the form family.name"
     elif family not in families:
         hint += f" If a package provides it: pip install ptrl-plugin-{family.replace('_', '-')}"
-    return f"no {kind.removesuffix('s')} is called {name!r}; {hint}"
+    what = KINDS[kind].__name__.lower() if kind in KINDS else kind
+    return f"no {what} is called {name!r}; {hint}"
 
 
 def load(kind: str, name: str) -> Loaded:
@@ -130,10 +133,14 @@ def check_class(kind: str, name: str, found: object) -> type[Component]:
     Raises:
         PluginLoadError: When it is no class of that kind, misses a hook, or has a reserved option.
     """
-    base = KINDS[kind]
+    base = KINDS.get(kind)
+    if base is None:
+        raise PluginLoadError(f"{name}: core loads no {kind}; {did_you_mean(kind, KINDS)}")
     if not (isinstance(found, type) and issubclass(found, base)):
         what = found.__name__ if isinstance(found, type) else type(found).__name__
         raise PluginLoadError(f"{name}: {what} is not a subclass of ptrl.core.{base.__name__}")
+    if not (isinstance(found.Config, type) and issubclass(found.Config, BaseModel)):
+        raise PluginLoadError(f"{name}: its Config is no pydantic model; write class Config({base.__name__}.Config)")
     reserved = RESERVED_REWARD_KEYS if kind == "rewards" else RESERVED_KEYS
     taken = sorted(reserved & set(found.Config.model_fields))
     if taken:
