@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptrl.core import Evaluation, Group, Rollout, RunFolderError, RunInfo, Score, ScoredRollout, Task, Ticket
@@ -29,10 +29,68 @@ def save_step(text: str) -> Any:
 def test_folders_of_one_name_are_numbered(tmp_path: Path) -> None:
     first, second = RunFolder.create(tmp_path, "x"), RunFolder.create(tmp_path, "x")
     assert (first.path.name, second.path.name) == ("x", "x-2")
+    for folder in (first, second):
+        folder.write_config({"run": {"name": "x"}}, {})
+    killed, other = RunFolder.create(tmp_path, "x"), RunFolder.create(tmp_path, "x-9")
+    other.write_config({"run": {"name": "x-9"}}, {})
     latest = RunFolder.latest(tmp_path, "x")
     assert latest is not None
-    assert latest.path == second.path
+    assert latest.path == second.path != killed.path
     assert RunFolder.latest(tmp_path, "y") is None
+
+
+def test_a_number_is_not_used_again(tmp_path: Path) -> None:
+    first, _ = RunFolder.create(tmp_path, "x"), RunFolder.create(tmp_path, "x")
+    first.path.rmdir()
+    assert RunFolder.create(tmp_path, "x").path.name == "x-3"
+
+
+def test_a_kill_while_a_folder_is_replaced_loses_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(3, {}, save_step("old"), keep=1)
+    rename, calls = Path.rename, []
+
+    def die_at_second(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", die_at_second)
+    monkeypatch.setattr("ptrl.core.files.repair", lambda path: None)  # a killed process cleans nothing up
+    monkeypatch.setattr("shutil.rmtree", lambda path, **_: None)
+    with pytest.raises(KeyboardInterrupt):
+        folder.save_checkpoint(3, {}, save_step("new"), keep=1)
+    monkeypatch.undo()
+    assert folder.latest_checkpoint() is None
+    folder.repair()
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-000003"]
+    assert (folder.trained_model() / "weights").read_text() == "old"
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (999_999, 1_000_000):
+        folder.save_checkpoint(step, {}, save_step(str(step)), keep=2)
+    newest = folder.latest_checkpoint()
+    assert newest is not None
+    assert newest.name == "step-1000000"
+
+
+KEYS = st.text(max_size=3) | st.integers() | st.tuples(st.integers(), st.text(max_size=2)) | st.just("$bytes")
+STATE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STATE)
+def test_plain_state_is_read_back_as_it_was(tmp_path: Path, state: object) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(1, {"state": state}, lambda path: None, keep=1)
+    assert folder.load_session_state(folder.checkpoints / "step-000001") == (1, {"state": state})
 
 
 def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
@@ -63,7 +121,7 @@ def test_a_checkpoint_that_was_cut_short_is_not_seen(tmp_path: Path) -> None:
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-000001"]
 
 
-@pytest.mark.parametrize("content", ["", "nonsense", '{"format": 99, "step": 1, "state": {}}'])
+@pytest.mark.parametrize("content", ["", "nonsense", "[]", "{}", '{"format": 99, "step": 1, "state": {}}'])
 def test_a_checkpoint_of_another_kind_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
     (tmp_path / "session.json").write_text(content)
     with pytest.raises(RunFolderError, match=str(tmp_path.name)):
@@ -120,8 +178,8 @@ def scored(text: str = "hi", **info: Any) -> ScoredRollout:
 
 def start(folder: Path, done: int = 0, **rollouts: Any) -> JsonLines:
     observer = JsonLines(JsonLines.Config())
-    settings = {"run": {"rollouts": {"every": 1, **rollouts}}}
-    observer.run_started(RunInfo(name="x", folder=folder, steps=9, domains=("d",), first_step=done, settings=settings))
+    sections = {"run": {"rollouts": {"every": 1, **rollouts}}}
+    observer.run_started(RunInfo(name="x", folder=folder, steps=9, domains=("d",), first_step=done, settings=sections))
     return observer
 
 
@@ -151,6 +209,30 @@ def test_a_resume_removes_what_the_lost_steps_had_written(tmp_path: Path) -> Non
     assert lines(tmp_path / "metrics.jsonl")[1]["reward"] is None
     names = sorted(path.name for path in (tmp_path / "rollouts").glob("step-*"))
     assert names == [f"step-00000{number}.jsonl.gz" for number in (1, 2, 3)]
+
+
+def test_an_evaluation_that_a_killed_run_repeats_is_written_once(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    before = Evaluation(step=0, split="test", decoding="greedy", domains={}, mean=0.5, seconds=0.1)
+    first.evaluation_finished(before)
+    first.close()
+    (tmp_path / "rollouts/notes.jsonl.gz").write_bytes(b"somebody's own")
+    second = start(tmp_path, done=0)  # killed before its first checkpoint
+    second.evaluation_finished(before)
+    second.close()
+    assert len(lines(tmp_path / "evaluations.jsonl")) == 1
+    assert (tmp_path / "rollouts/notes.jsonl.gz").exists()
+
+
+def test_a_second_batch_of_a_step_is_added_to_its_rollouts(tmp_path: Path) -> None:
+    observer = start(tmp_path)
+    for text in ("one", "two"):
+        observer.rollouts_scored(1, [Group(ticket=TICKET, task=TASK, members=(scored(text),))])
+    observer.rollouts_scored(2, [])
+    observer.close()
+    packed = (tmp_path / "rollouts/step-000001.jsonl.gz").read_bytes()
+    assert [json.loads(line)["text"] for line in gzip.decompress(packed).splitlines()] == ["one", "two"]
+    assert gzip.decompress((tmp_path / "rollouts/step-000002.jsonl.gz").read_bytes()) == b""
 
 
 def test_rollouts_are_compressed_lines_that_are_read_back(tmp_path: Path) -> None:

@@ -219,9 +219,12 @@ class Episode:
         return self._take_turn(text, len(ids), finish)
 
     def feed_text(self, text: str, tokens: int, finish: FinishReason) -> TurnEnd:
-        """Takes one turn of a policy reached through text; as `feed`."""
+        """Takes one turn of a policy reached through text; as `feed`.
+
+        Where the endpoint does not count tokens they are guessed at four characters each, so that turns have an end.
+        """
         self._closed_by_policy = True
-        return self._take_turn(text, tokens, finish)
+        return self._take_turn(text, tokens or len(text) // 4 + 1, finish)
 
     def _take_turn(self, text: str, tokens: int, finish: FinishReason) -> TurnEnd:
         self._turns += 1
@@ -268,7 +271,7 @@ class Episode:
     def _append(self, append: str | Sequence[Message]) -> list[int]:
         if isinstance(append, str):
             return self._append_text(append)
-        self._messages.extend(append)
+        self._messages.extend({**message} for message in append)  # the environment may change its own
         self._open = False
         if self._transcript is None:
             return []

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file atomically and durably."""
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Writes a file atomically; `durable` waits until it would survive a power failure too."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -41,17 +42,34 @@ def finite(data: Any) -> Any:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Makes a folder atomically: `fill` writes into a temporary one, which then takes its name."""
+    """Makes a folder atomically: `fill` writes into a temporary one, which then takes its name.
+
+    One that has the name already steps aside first; `repair` brings it back after a kill between the two.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     temporary.mkdir(parents=True)
     try:
         fill(temporary)
         _sync(temporary)
         if path.exists():
-            shutil.rmtree(path)
+            shutil.rmtree(_aside(path), ignore_errors=True)
+            path.rename(_aside(path))
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        repair(path)
+
+
+def repair(path: Path) -> None:
+    """Brings back a folder that stepped aside for another which never came, or removes it if that did."""
+    if path.exists():
+        shutil.rmtree(_aside(path), ignore_errors=True)
+    elif _aside(path).exists():
+        _aside(path).rename(path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
 
 
 def _sync(folder: Path) -> None:

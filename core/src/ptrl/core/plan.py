@@ -37,7 +37,9 @@ class ComponentPlan:
         """
         try:
             component = self.loaded.factory(self.config)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ContractError(f"{self.label}: {self.loaded.name} cannot be built: {describe(error)}") from error
         if getattr(component, "config", None) is None:
             component.config = self.config
@@ -127,9 +129,9 @@ class RunPlan:
         data["filters"] = [_dump(*pair) for pair in zip(data["filters"], self.filters, strict=True)]
         data["observers"] = [_dump(*pair) for pair in zip(data["observers"], self.observers, strict=True)]
         family = self.settings.optimizer.use.partition(".")[0]
-        data["optimizer"][family] = self.optimizer.config.model_dump(mode="json", exclude_none=True)
+        data["optimizer"][family] = self.optimizer.config.model_dump(mode="json")
         return data
 
 
 def _dump(table: dict[str, Any], plan: ComponentPlan) -> dict[str, Any]:
-    return {**table, **plan.config.model_dump(mode="json", exclude_none=True)}
+    return {**table, **plan.config.model_dump(mode="json")}  # None may stand where the default is another

@@ -29,6 +29,7 @@ from ptrl.core.files import finite
 from ptrl.core.records import Rollout, Score, ScoredRollout, Task
 
 SCHEMA = 1
+MAXIMUM_DEPTH = 20
 
 
 def rollout_line(scored: ScoredRollout, step: int, *, tokens: bool = False) -> str:
@@ -36,7 +37,7 @@ def rollout_line(scored: ScoredRollout, step: int, *, tokens: bool = False) -> s
     data = rollout_to_plain(scored, step, tokens=tokens)
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return json.dumps(_plain(data), allow_nan=False, separators=(",", ":"))
 
 
@@ -85,15 +86,18 @@ def _score_to_plain(score: Score) -> dict[str, Any]:
     return data
 
 
-def _plain(value: Any) -> Any:
-    """Returns data that JSON can hold: NaN becomes null, and what is not plain becomes its text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+def _plain(value: Any, depth: int = MAXIMUM_DEPTH) -> Any:
+    """Returns data that JSON can hold: NaN becomes null, and what is not plain or is too deep becomes its text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return finite(value)
-    return repr(value)
+    if isinstance(value, Mapping) and depth:
+        return {str(key): _plain(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) and depth:
+        return [_plain(item, depth - 1) for item in value]
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}, whose __repr__ raised {type(error).__name__}>"
 
 
 def rollout_from_plain(data: Mapping[str, Any]) -> Rollout:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ptrl.core.errors import RunFolderError
-from ptrl.core.files import write_bytes, write_folder, write_json
+from ptrl.core.files import repair, write_bytes, write_folder, write_json
 
 CHECKPOINT_FORMAT = 1
 
@@ -55,7 +55,7 @@ class RunFolder:
         Raises:
             RunFolderError: When it cannot be made.
         """
-        number = 1
+        number = 1 + max((number for number, _ in _numbered(base, name)), default=0)
         while True:
             path = base / (name if number == 1 else f"{name}-{number}")
             try:
@@ -68,11 +68,9 @@ class RunFolder:
 
     @classmethod
     def latest(cls, base: Path, name: str) -> RunFolder | None:
-        """Returns the newest folder that `create` made for a name, or None."""
-        found, number = None, 1
-        while (path := base / (name if number == 1 else f"{name}-{number}")).is_dir():
-            found, number = cls(path), number + 1
-        return found
+        """Returns the newest folder that holds a run of a name, or None."""
+        folders = [cls(path) for _, path in sorted(_numbered(base, name), reverse=True)]
+        return next((folder for folder in folders if folder._run_name() == name), None)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -84,6 +82,23 @@ class RunFolder:
         if not (path / "config.json").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.json")
         return cls(path)
+
+    def _run_name(self) -> str | None:
+        """Returns the name of the run in it; None when it was killed before its config was written."""
+        try:
+            name: str = json.loads(self.config.read_text(encoding="utf-8"))["run"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return name
+
+    def repair(self) -> None:
+        """Takes up what a kill interrupted, before a run goes on: nothing else may write here meanwhile."""
+        repair(self.model)
+        for path in self.checkpoints.glob(".step-*"):
+            if path.suffix == ".old":
+                repair(path.with_name(path.name[1:].removesuffix(".old")))
+            else:
+                shutil.rmtree(path, ignore_errors=True)
 
     def read_json(self, path: Path) -> Any:
         """Reads one of the folder's JSON files.
@@ -110,8 +125,8 @@ class RunFolder:
 
         def fill(folder: Path) -> None:
             save(folder)
-            data = {"format": CHECKPOINT_FORMAT, "step": step, "state": state}
-            write_bytes(folder / "session.json", json.dumps(data, default=_encode).encode())
+            data = {"format": CHECKPOINT_FORMAT, "step": step, "state": _encode(state)}
+            write_bytes(folder / "session.json", json.dumps(data).encode())
 
         self.checkpoints.mkdir(exist_ok=True)
         write_folder(self.checkpoints / f"step-{step:06d}", fill)
@@ -119,8 +134,8 @@ class RunFolder:
             shutil.rmtree(old, ignore_errors=True)
 
     def _checkpoint_folders(self) -> list[Path]:
-        found = self.checkpoints.glob("step-*")
-        return sorted(path for path in found if (path / "session.json").is_file())
+        found = [path for path in self.checkpoints.glob("step-*") if (path / "session.json").is_file()]
+        return sorted(found, key=lambda path: (len(path.name), path.name))  # a millionth step has 7 digits
 
     def latest_checkpoint(self) -> Path | None:
         """Returns the newest checkpoint's folder, or None."""
@@ -154,12 +169,11 @@ class RunFolder:
         """
         try:
             data = json.loads((checkpoint / "session.json").read_text(), object_hook=_decode)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{checkpoint} cannot be read: {error}") from None
-        if data.get("format") != CHECKPOINT_FORMAT:
-            raise RunFolderError(
-                f"{checkpoint} has checkpoint format {data.get('format')}; this ptrl reads {CHECKPOINT_FORMAT}"
-            )
+            found = data["format"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{checkpoint} cannot be read: {type(error).__name__}: {error}") from None
+        if found != CHECKPOINT_FORMAT:
+            raise RunFolderError(f"{checkpoint} has checkpoint format {found}; this ptrl reads {CHECKPOINT_FORMAT}")
         return data["step"], data["state"]
 
     def write_config(self, config: Mapping[str, Any], lock: Mapping[str, Any]) -> None:
@@ -172,13 +186,37 @@ def _copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
+def _numbered(base: Path, name: str) -> list[tuple[int, Path]]:
+    """Returns the folders that `create` may have made for a name, by their number."""
+    found = [(1, base / name)] if (base / name).exists() else []
+    for path in base.glob(f"{name}-*"):
+        number = path.name.removeprefix(f"{name}-")
+        if number.isdecimal():
+            found.append((int(number), path))
+    return found
+
+
 def _encode(value: Any) -> Any:
+    """Returns plain data as JSON has it. Mappings whose keys are not text and bytes are marked by a `$` key."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: _encode(item) for key, item in value.items()}
+        return {"$pairs": [[_encode(key), _encode(item)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return {"$bytes": base64.b64encode(value).decode("ascii")}
-    raise TypeError(f"{type(value).__name__} is not plain data; state_dict returns numbers, text, lists and bytes")
+    raise TypeError(
+        f"{type(value).__name__} is not plain data; state_dict returns numbers, text, lists, mappings and bytes"
+    )
 
 
 def _decode(data: dict[str, Any]) -> Any:
-    if set(data) == {"$bytes"}:
-        return base64.b64decode(data["$bytes"])
+    match data:
+        case {"$bytes": text}:
+            return base64.b64decode(text)
+        case {"$pairs": pairs}:
+            return {tuple(key) if isinstance(key, list) else key: item for key, item in pairs}
     return data

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import Any, cast
+from itertools import islice
+from typing import Any, Literal, cast, get_args
 
 from ptrl.core.contracts import Reward
 from ptrl.core.contracts.hooks import Contract, describe
 from ptrl.core.plan import DomainPlan, RewardPlan
-from ptrl.core.records import Rollout, Score
+from ptrl.core.records import Rollout, Score, ScoreStatus
 
 Verdicts = dict[str, Score]
 """The scores of one rollout, by reward label."""
+
+LARGEST = 1e100
+"""Bound on every value, whatever its range, so that no sum or square of values overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +86,20 @@ class DomainScorer:
 
     def _call(self, judge: _Judge, rollouts: Sequence[Rollout]) -> list[Score]:
         """Calls a reward on a batch; a batch that fails is retried one by one where the scope allows it."""
-        result = self._contract.call(judge.plan.label, "score", rollouts=rollouts)
+        seconds = judge.plan.table.timeout or judge.reward.timeout
+        rollouts = tuple(rollouts)  # not a list, which the reward could change
+        result = self._contract.call(judge.plan.label, "score", timeout=seconds * len(rollouts), rollouts=rollouts)
+        status: Literal["error", "timeout"] = "error"
         if result.error is None:
-            answers = _as_list(result.value)
-            if answers is not None and len(answers) == len(rollouts):
+            answers, reason = _answers(result.value, len(rollouts))
+            if answers is not None:
                 return [_verdict(answer, judge) for answer in answers]
-            reason = _wrong_shape(result.value, len(rollouts))
         else:
             reason = describe(result.error)
+            status = "timeout" if isinstance(result.error, TimeoutError) else "error"
         if judge.reward.scope == "rollout" and len(rollouts) > 1:
             return [score for rollout in rollouts for score in self._call(judge, [rollout])]
-        return [Score.failure(reason) for _ in rollouts]
+        return [Score.failure(reason, status) for _ in rollouts]
 
 
 def _group_bounds(groups: Sequence[Sequence[Rollout]]) -> list[tuple[int, int]]:
@@ -109,47 +116,55 @@ def _with_needs(rollout: Rollout, needs: Sequence[str], verdicts: Mapping[str, S
     return replace(rollout, scores={name: verdicts[name] for name in needs if name in verdicts})
 
 
-def _as_list(value: Any) -> list[Any] | None:
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
-        return None
+def _answers(value: Any, expected: int) -> tuple[list[Any] | None, str]:
+    """Returns a reward's answers, or None and the reason. A generator runs here, so it may fail here."""
+    if isinstance(value, (str, bytes, Mapping, Set)) or not hasattr(value, "__iter__"):
+        return None, f"score returned {type(value).__name__}; expected a sequence of {expected} verdicts"
     try:
-        return list(value)
-    except Exception:
-        return None
-
-
-def _wrong_shape(value: Any, expected: int) -> str:
-    answers = _as_list(value)
-    if answers is None:
-        return f"score returned {type(value).__name__}; expected a sequence of {expected} verdicts"
-    return f"score returned {len(answers)} verdicts for {expected} rollouts"
+        answers = list(islice(value, expected + 1))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return None, describe(error)
+    if len(answers) == expected:
+        return answers, ""
+    count = len(value) if isinstance(value, Sized) else len(answers)
+    return None, f"score returned {count} verdicts for {expected} rollouts"
 
 
 def _verdict(answer: Any, judge: _Judge) -> Score:
     """Returns a reward's answer as a Score; what is not a number in the declared range is a failure."""
+    try:
+        return _score_of(answer, judge)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of what the reward returned: its numbers may be objects of any class
+        return Score.failure(f"{type(answer).__name__} is not a verdict ({describe(error)})")
+
+
+def _score_of(answer: Any, judge: _Judge) -> Score:
     if answer is None:
         return Score.abstain("the reward abstained")
-    score = answer if isinstance(answer, Score) else _from_number(answer)
+    score = answer if isinstance(answer, Score) else Score(value=_number(answer))
+    if score.status not in get_args(ScoreStatus):
+        return Score.failure(f"{score.status!r} is not a status; expected one of {', '.join(get_args(ScoreStatus))}")
     if score.status != "ok":
-        return score if score.value is None else replace(score, value=None)
+        return replace(score, value=None, metric=None)
+    if score.value is None or not math.isfinite(value := _number(score.value)):
+        return Score.failure(f"{score.value} is not a finite number")
     low, high = judge.reward.range
-    value = score.value
-    if value is None or not math.isfinite(value):
-        return Score.failure(f"{value} is not a finite number")
-    if not low <= value <= high:
+    if not max(low, -LARGEST) <= value <= min(high, LARGEST):
         return Score.failure(f"{value} is outside the declared range {low} to {high}")
     if judge.plan.table.role != "outcome":
-        return score
-    metric = value if score.metric is None else score.metric
+        return replace(score, value=value)
+    metric = value if score.metric is None else _number(score.metric)
     if not 0 <= metric <= 1:
         return Score.failure(f"the metric {metric} is outside 0 to 1; return Score(value=..., metric=...)")
-    return score if score.metric is not None else replace(score, metric=metric)
+    return replace(score, value=value, metric=metric)
 
 
-def _from_number(answer: Any) -> Score:
-    if isinstance(answer, (str, bytes)):
-        return Score.failure(f"{type(answer).__name__} is not a verdict; return a float, a Score or None")
-    try:
-        return Score(value=float(answer))
-    except Exception as error:
-        return Score.failure(f"{type(answer).__name__} is not a verdict ({describe(error)})")
+def _number(value: Any) -> float:
+    """Returns a number of any class as a float; a text is none, whatever it spells."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError("return a float, a Score or None")
+    return float(value)

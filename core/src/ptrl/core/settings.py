@@ -14,11 +14,14 @@ from ptrl.core.records import RewardRole
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """A name that can stand in a path and in a metric's key."""
 
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+"""A reward's weight; the bound keeps sums of any rewards finite."""
+
 
 class Section(BaseModel):
     """Base of every section: frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Secret(Section):
@@ -43,7 +46,7 @@ class Secret(Section):
 class ComponentTable(BaseModel):
     """A component by name, with its options beside `use`."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True, allow_inf_nan=False)
 
     use: str = Field(min_length=1)
     """Name of the component: `family.name`."""
@@ -63,13 +66,13 @@ class RewardTable(ComponentTable):
     label: Name | None = None
     """The name under which it is reported; the table's key by default."""
 
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    weight: Weight = 1.0
     """Bounds its influence on the training reward; 0 makes it a metric only. Unused by gates."""
 
     role: RewardRole = "outcome"
     """`outcome` carries the metric, exactly one per domain; `gate` multiplies; the others add."""
 
-    schedule: tuple[tuple[float, float], ...] = ()
+    schedule: tuple[tuple[float, Weight], ...] = ()
     """Points (progress 0 to 1, weight), ascending; linear between them, instead of `weight`."""
 
     only_if_solved: bool = False
@@ -87,8 +90,6 @@ class RewardTable(ComponentTable):
         progress = [point[0] for point in points]
         if progress != sorted(set(progress)) or any(not 0 <= value <= 1 for value in progress):
             raise ValueError("points need ascending progress between 0 and 1")
-        if any(not weight >= 0 for _, weight in points):
-            raise ValueError("weights must not be negative")
         return points
 
     def weight_at(self, progress: float) -> float:
@@ -164,7 +165,7 @@ class ModelSection(Section):
 class KLSection(Section):
     """The penalty for leaving the initial policy."""
 
-    coefficient: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    coefficient: float = Field(default=0.0, ge=0)
     """Weight of the penalty; 0 keeps no reference model."""
 
     estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -192,7 +193,7 @@ class TrainingSection(Section):
     group_size: int = Field(default=8, ge=1)
     """Rollouts per group."""
 
-    learning_rate: float = Field(default=1e-6, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=1e-6, gt=0)
     """Peak learning rate."""
 
     schedule: Literal["constant", "linear", "cosine"] = "linear"
@@ -204,7 +205,7 @@ class TrainingSection(Section):
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
 
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """AdamW's moment decays."""
 
     max_grad_norm: float = Field(default=1.0, gt=0)

@@ -8,11 +8,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ptrl.core.contracts.environment import Columns, TaskSource
 from ptrl.core.errors import EpisodeError
 from ptrl.core.records import Task
+
+MAXIMUM_TASKS = 10_000_000
+"""Tasks of one iterable: beyond them it is taken for endless."""
 
 
 class SpooledTasks(TaskSource):
@@ -53,28 +56,40 @@ def as_source(tasks: TaskSource | Iterable[Task], path: Path, label: str) -> Tas
     if isinstance(tasks, TaskSource):
         return tasks
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # other workers may read the file that stands
+    try:
+        with temporary.open("wb") as file:
+            offsets, columns = _spool(tasks, file, label)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    repeated = next((key for key, count in Counter(columns.keys).items() if count > 1), None)
+    if repeated is not None:
+        raise EpisodeError(f"{label}: the key {repeated!r} is used by more than one task; keys are unique")
+    return SpooledTasks(path, offsets, columns)
+
+
+def _spool(tasks: Iterable[Task], file: IO[bytes], label: str) -> tuple[array[int], Columns]:
     offsets = array("q", [0])
     keys: list[str] = []
     difficulty: list[float | None] = []
     tags: list[tuple[str, ...]] = []
-    with path.open("wb") as file:
-        for number, task in enumerate(tasks):
-            try:
-                line = json.dumps(task_to_plain(task), ensure_ascii=True).encode() + b"\n"
-            except (TypeError, ValueError) as error:
-                raise EpisodeError(
-                    f"{label}: task {number} cannot be written as JSON ({error}); keep messages, reference"
-                    " and info plain data, or return a TaskSource"
-                ) from error
-            file.write(line)
-            offsets.append(offsets[-1] + len(line))
-            keys.append(task.key)
-            difficulty.append(task.difficulty)
-            tags.append(task.tags)
-    repeated = next((key for key, count in Counter(keys).items() if count > 1), None)
-    if repeated is not None:
-        raise EpisodeError(f"{label}: the key {repeated!r} is used by more than one task; keys are unique")
-    return SpooledTasks(path, offsets, Columns(keys=keys, difficulty=difficulty, tags=tags))
+    for number, task in enumerate(tasks):
+        if number == MAXIMUM_TASKS:
+            raise EpisodeError(f"{label}: more than {MAXIMUM_TASKS:,} tasks; return a TaskSource, which indexes them")
+        try:
+            line = json.dumps(task_to_plain(task), ensure_ascii=True).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EpisodeError(
+                f"{label}: task {number} cannot be written as JSON ({error}); keep messages, reference"
+                " and info plain data, or return a TaskSource"
+            ) from error
+        file.write(line)
+        offsets.append(offsets[-1] + len(line))
+        keys.append(task.key)
+        difficulty.append(task.difficulty)
+        tags.append(task.tags)
+    return offsets, Columns(keys=keys, difficulty=difficulty, tags=tags)
 
 
 def task_to_plain(task: Task) -> dict[str, Any]:

@@ -88,10 +88,17 @@ class RewardStatistics:
     def state_dict(self) -> dict[str, Any]:
         """Returns all state as plain data."""
         rows = [[*key, row.count, row.total, row.square_total] for key, row in sorted(self._table.items())]
-        return {"version": self._version, "rows": rows}
+        pending = [
+            [*key, ticket, row.count, row.total, row.square_total]
+            for key, noted in sorted(self._pending.items())
+            for ticket, row in noted.items()
+        ]
+        return {"version": self._version, "rows": rows, "pending": pending}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes up what `state_dict` returned."""
         self._version = state["version"]
         self._table = {(row[0], row[1]): Moments(*row[2:]) for row in state["rows"]}
         self._pending.clear()
+        for domain, label, ticket, *numbers in state.get("pending", ()):
+            self.add(ticket, domain, {label: Moments(*numbers)})

@@ -1,13 +1,26 @@
-"""Curves as inline SVG: one line per series, smoothed over its faint raw points."""
+"""Curves as inline SVG: geometry in pixels, which the template only writes down.
+
+A training series is a smoothed line over its faint raw values; an evaluated one is a line through marked points.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 520, 240
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 30
+from ptrl_plugin_report.plain import as_number
+from ptrl_plugin_report.text import compact, number, percent
+
+WIDTH, HEIGHT = 340, 190
+LEFT, RIGHT, TOP, BOTTOM = 40, 10, 8, 22
 COLOURS = 8
-"""Number of colours in the page's palette."""
+"""Number of colours in the page's palette; series beyond them repeat it with dashed lines."""
+
+DRAWN = 400
+"""Points of a line that are drawn; of more, the extremes of as many stretches."""
+
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +29,15 @@ class Series:
 
     Args:
         name: Shown in the legend.
-        points: (step, value), ascending; values that are no number are left out.
+        points: (step, value), by ascending step; values that are no number are left out.
+        place: Decides the colour, the same in every chart of the page; None is the colour of text.
         marked: Whether its points are marked and not smoothed, as those of evaluations.
-        colour: Which colour of the palette.
     """
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[tuple[float, object]]
+    place: int | None = 0
     marked: bool = False
-    colour: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,98 +49,128 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Dot:
+    """A marked point, with what it says when it is pointed at."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """A series in the chart's pixels."""
+    """A series in the chart's pixels.
+
+    Args:
+        name: Its name.
+        style: Classes of its colour and dashes.
+        raw: Path of the raw values; empty where they are not drawn.
+        path: Path of the line.
+        dots: Its marked points.
+        last: The line's last value, as the legend shows it.
+    """
 
     name: str
-    colour: int
-    marked: bool
+    style: str
     raw: str
-    smooth: str
-    dots: Sequence[tuple[float, float]]
+    path: str
+    dots: Sequence[Dot]
+    last: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the template draws.
-
-    Args:
-        title: Heading.
-        lines: Lines in pixels.
-        horizontal: Ticks of the step axis.
-        vertical: Ticks of the value axis.
-    """
+    """What the template draws: lines and the ticks of the step axis and of the value axis."""
 
     title: str
     lines: Sequence[Line]
     horizontal: Sequence[Tick]
     vertical: Sequence[Tick]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    bottom: int = HEIGHT - BOTTOM
 
 
-def make_chart(title: str, series: Sequence[Series], *, percent: bool = False) -> Chart | None:
+def make_chart(title: str, series: Sequence[Series], *, share: bool = False, whole: bool = False) -> Chart | None:
     """Returns a chart of the series that have points; None when none has.
 
     Args:
         title: Heading.
         series: The lines.
-        percent: Whether values are shares, shown in percent from 0 to 100.
+        share: Whether values are shares, shown in percent.
+        whole: Whether the axis goes from 0 to 1 whatever the values.
     """
-    kept = [Series(one.name, _finite(one.points), one.marked, one.colour) for one in series]
-    kept = [one for one in kept if one.points]
+    kept = [(one, points) for one in series if (points := _numbers(one.points))]
     if not kept:
         return None
-    steps = [step for one in kept for step, _ in one.points]
-    values = [value for one in kept for _, value in one.points]
-    low, high = (0.0, 1.0) if percent else _bounds(min(values), max(values))
+    steps = [step for _, points in kept for step, _ in points]
+    values = [value for _, points in kept for _, value in points]
+    low, high = (0.0, 1.0) if whole else _bounds(min(values), max(values))
     across = _scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
     up = _scale(low, high, HEIGHT - BOTTOM, TOP)
+    label = _share_label if share else compact
     return Chart(
         title=title,
-        lines=[_line(one, across, up) for one in kept],
-        horizontal=[Tick(across(value), f"{value:g}") for value in ticks(min(steps), max(steps), 6)],
-        vertical=[Tick(up(value), f"{value:.0%}" if percent else f"{value:g}") for value in ticks(low, high, 5)],
+        lines=[_line(one, points, across, up, percent if share else number) for one, points in kept],
+        horizontal=[Tick(across(step), compact(step)) for step in ticks(min(steps), max(steps), 5) if step % 1 == 0],
+        vertical=[Tick(up(value), label(value)) for value in ticks(low, high, 5)],
     )
 
 
-def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [(step, value) for step, value in points if isinstance(value, (int, float)) and math.isfinite(value)]
+def _share_label(value: float) -> str:
+    return f"{100 * value:g}%"
 
 
-def _bounds(low: float, high: float) -> tuple[float, float]:
-    """Returns bounds with a little room; 0 is included where it is near."""
+def _numbers(points: Sequence[tuple[float, object]]) -> list[Point]:
+    return [(step, found) for step, value in points if (found := as_number(value)) is not None]
+
+
+def _bounds(low: float, high: float) -> Point:
+    """Returns bounds with a little room; 0 is one of them where it is near."""
     if low == high:
-        return low - (abs(low) or 1.0) * 0.1, high + (abs(high) or 1.0) * 0.1
-    room = (high - low) * 0.05
-    return (0.0 if 0 <= low < high / 2 else low - room), high + room
+        return (0.0, 1.0) if low == 0 else (min(0.0, 1.2 * low), max(0.0, 1.2 * high))
+    room = (high - low) * 0.06
+    near = 0 <= low < high / 2
+    return (0.0 if near else low - room), high + room
 
 
-class _scale:
-    """Maps values to pixels."""
-
-    def __init__(self, low: float, high: float, start: float, end: float) -> None:
-        self._low, self._start = low, start
-        self._factor = (end - start) / ((high - low) or 1.0)
-
-    def __call__(self, value: float) -> float:
-        return round(self._start + (value - self._low) * self._factor, 1)
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Returns what maps values to pixels."""
+    factor = (end - start) / ((high - low) or 1.0)
+    return lambda value: round(start + (value - low) * factor, 1)
 
 
-def _line(series: Series, across: _scale, up: _scale) -> Line:
-    raw = [(across(step), up(value)) for step, value in series.points]
-    values = smooth([value for _, value in series.points])
-    smoothed = [(across(step), up(value)) for (step, _), value in zip(series.points, values, strict=True)]
+def _line(
+    series: Series,
+    points: Sequence[Point],
+    across: Callable[[float], float],
+    up: Callable[[float], float],
+    label: Callable[[float], str],
+) -> Line:
+    marked = series.marked or len(points) == 1
+    smoothed = smooth([value for _, value in points])
+    drawn = points if marked else [(step, value) for (step, _), value in zip(points, smoothed, strict=True)]
+
+    def path(points: Sequence[Point]) -> str:
+        return "M" + "L".join(f"{across(step):g} {up(value):g}" for step, value in thin(points, DRAWN))
+
+    dots = [Dot(across(step), up(value), f"{series.name}, step {step:g}: {label(value)}") for step, value in points]
     return Line(
         name=series.name,
-        colour=series.colour % COLOURS,
-        marked=series.marked,
-        raw=_path(raw),
-        smooth=_path(raw if series.marked else smoothed),
-        dots=raw if series.marked else (),
+        style=_style(series.place),
+        raw="" if marked else path(points),
+        path=path(drawn),
+        dots=dots if marked else (),
+        last=label(drawn[-1][1]),
     )
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x} {y}" for x, y in points)
+def _style(place: int | None) -> str:
+    if place is None:
+        return "ink"
+    return f"c{place % COLOURS}" + (f" dash{min(place // COLOURS, 2)}" if place >= COLOURS else "")
 
 
 def smooth(values: Sequence[float]) -> list[float]:
@@ -141,13 +184,26 @@ def smooth(values: Sequence[float]) -> list[float]:
     return found
 
 
+def thin(points: Sequence[Point], limit: int) -> list[Point]:
+    """Returns at most about `limit` of the points: the lowest and the highest of each stretch, and both ends."""
+    if len(points) <= limit:
+        return list(points)
+    stride = math.ceil(2 * len(points) / limit)
+    kept = {0, len(points) - 1}
+    for start in range(0, len(points), stride):
+        stretch = range(start, min(start + stride, len(points)))
+        kept.add(min(stretch, key=lambda index: points[index][1]))
+        kept.add(max(stretch, key=lambda index: points[index][1]))
+    return [points[index] for index in sorted(kept)]
+
+
 def ticks(low: float, high: float, count: int) -> list[float]:
     """Returns round values between two bounds, about `count` of them."""
     if not high > low:
         return [low]
     rough = (high - low) / count
-    magnitude = 10 ** math.floor(math.log10(rough))
-    step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= rough)
+    magnitude = 10.0 ** math.floor(math.log10(rough))
+    step = next((factor * magnitude for factor in (1, 2, 5) if factor * magnitude >= rough), 10 * magnitude)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]

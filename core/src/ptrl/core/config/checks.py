@@ -50,6 +50,10 @@ def _check_each(domain: DomainPlan) -> Iterator[Problem]:
         except ContractError as error:
             yield Problem(key=plan.label, message=str(error).removeprefix(f"{plan.label}: "))
             continue
+        wrong = list(_wrong_declarations(reward))
+        if wrong:
+            yield from (Problem(key=plan.label, message=f"{plan.loaded.name} declares {text}") for text in wrong)
+            continue
         low, high = reward.range
         if plan.table.role == "gate" and not (low >= 0 and high <= 1):
             message = f"a gate's range lies within 0 to 1; that of {plan.loaded.name} is {low} to {high}"
@@ -68,13 +72,30 @@ def _check_each(domain: DomainPlan) -> Iterator[Problem]:
         yield Problem(key=f"domains.{domain.name}.rewards", message=f"a cycle of needs: {path}")
 
 
+def _wrong_declarations(reward: Reward) -> Iterator[str]:
+    """Yields what a reward says of itself that core cannot rely on."""
+    try:
+        low, high = map(float, reward.range)
+        ordered = low <= high
+    except (TypeError, ValueError):
+        ordered = False
+    if not ordered:
+        yield f"the range {reward.range!r}; expected (lowest, highest)"
+    if not isinstance(reward.timeout, (int, float)) or not reward.timeout > 0:
+        yield f"the timeout {reward.timeout!r}; expected seconds"
+    if reward.scope not in ("rollout", "group"):
+        yield f"the scope {reward.scope!r}; expected 'rollout' or 'group'"
+    if isinstance(reward.needs, str):
+        yield f"the needs {reward.needs!r}; expected a tuple, ({reward.needs!r},)"
+
+
 def check_whole(plan: RunPlan) -> list[Problem]:
     """Returns what a sampler or filter needs that the optimizer cannot do."""
     problems = []
     optimizer = cast(type[Optimizer], plan.optimizer.loaded.factory)
     for component in (plan.sampler, *plan.filters):
         needing = cast(type[Sampler] | type[Filter], component.loaded.factory)
-        missing = sorted(needing.capabilities - optimizer.capabilities)
+        missing = sorted(set(needing.capabilities) - set(optimizer.capabilities))
         if missing:
             message = f"{component.loaded.name} needs {', '.join(missing)}, which"
             message += f" {plan.optimizer.loaded.name} cannot do"

@@ -15,6 +15,8 @@ from ptrl.core.errors import ConfigError, Problem, did_you_mean
 from ptrl.core.settings import RunSettings
 
 MAXIMUM_BYTES = 4 * 1024 * 1024
+MAXIMUM_DEPTH = 50
+"""Tables and arrays within one another; deeper ones exhaust the stack of whoever walks them."""
 
 
 def read_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
@@ -30,6 +32,8 @@ def read_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     data = read_table(path)
     for override in overrides:
         _apply_override(data, override)
+    if _deeper_than(data, MAXIMUM_DEPTH):
+        raise ConfigError([Problem(key="", message=f"nested deeper than {MAXIMUM_DEPTH} levels")], str(path))
     try:
         return RunSettings.model_validate(data)
     except ValidationError as error:
@@ -43,7 +47,8 @@ def read_table(path: Path) -> dict[str, Any]:
         ConfigError: When it is missing, too large, no text, or not well-formed.
     """
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MAXIMUM_BYTES + 1)
         if len(raw) > MAXIMUM_BYTES:
             raise ConfigError([Problem(key="", message=f"larger than {MAXIMUM_BYTES} bytes")], str(path))
         text = raw.decode("utf-8")
@@ -62,6 +67,14 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError([Problem(key="", message="expected a table of sections")], str(path))
     return data
+
+
+def _deeper_than(data: Any, limit: int) -> bool:
+    level = [data]
+    for _ in range(limit):
+        inner = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+    return bool(level)
 
 
 def _neighbours(path: Path) -> list[Path]:
@@ -104,7 +117,7 @@ def _split_key(key: str) -> list[str]:
 def _parse_value(text: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text.strip()}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text.strip()
     return parsed["value"] if len(parsed) == 1 else text.strip()  # a line break would begin another key
 

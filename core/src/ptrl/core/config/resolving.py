@@ -157,7 +157,9 @@ class _Resolver:
             return loaded, factory.Config.model_validate(dict(options))
         except ValidationError as error:
             self.problems.extend(problems_of(error, factory.Config, label))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self.problems.append(Problem(key=label, message=f"the options of {name} fail: {describe(error)}"))
         return None
 

@@ -7,7 +7,7 @@ from typing import Any
 from ptrl.core.contracts.hooks import describe
 from ptrl.core.contracts.reward import RESERVED_REWARD_KEYS
 from ptrl.core.errors import PtrlError
-from ptrl.core.registry.entries import COMMANDS, scan
+from ptrl.core.registry.entries import scan
 from ptrl.core.registry.loading import load
 from ptrl.core.settings import ComponentTable, RewardTable, RunSettings
 
@@ -26,7 +26,7 @@ def build_schema() -> tuple[dict[str, Any], list[str]]:
     skipped: list[str] = []
     alternatives: dict[str, list[dict[str, Any]]] = {kind: [] for kind in PLACES}
     for entry in scan()[1]:
-        if entry.kind == COMMANDS or entry.status != "ok":
+        if entry.kind not in (*PLACES, "optimizers") or entry.status != "ok":
             continue
         try:
             loaded = load(entry.kind, entry.name)

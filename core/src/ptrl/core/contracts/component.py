@@ -44,7 +44,8 @@ class Component:
     class Config(BaseModel):
         """Options, declared as pydantic fields; `Field(description=...)` is their documentation."""
 
-        model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+        # a config.json holds no infinity
+        model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     config: Any
 

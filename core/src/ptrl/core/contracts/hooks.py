@@ -153,19 +153,26 @@ class Contract(pluggy.PluginManager):
 
         What it awaits is cancelled after `timeout` seconds.
         """
+        return self.begin(label, hook, timeout=timeout, **arguments)()
+
+    def begin(
+        self, label: str, hook: str, *, timeout: float | None = None, **arguments: Any
+    ) -> Callable[[], HookResult]:
+        """As `call`, but returns what waits for the result, so that async hooks run beside one another."""
         component = self.get_plugin(label)
         if component is None:
             raise ContractError(f"no component is registered as {label!r}")
         for implementation in getattr(self.hook, hook).get_hookimpls():
             if implementation.plugin_name == label:
-                return _call(label, hook, implementation, arguments, timeout)
-        return _guard(label, hook, lambda: getattr(component, hook)(**arguments), timeout)
+                return _begin_call(label, hook, implementation, arguments, timeout)
+        return _begin_guarded(label, hook, lambda: getattr(component, hook)(**arguments), timeout)
 
     def call_each(self, hook: str, **arguments: Any) -> list[HookResult]:
         """Calls a hook of every component that implements it, in order of registration."""
         implementations = getattr(self.hook, hook).get_hookimpls()
         return [
-            _call(implementation.plugin_name, hook, implementation, arguments) for implementation in implementations
+            _begin_call(implementation.plugin_name, hook, implementation, arguments)()
+            for implementation in implementations
         ]
 
     def components(self) -> Iterator[tuple[str, Component]]:
@@ -174,22 +181,29 @@ class Contract(pluggy.PluginManager):
             yield label, cast(Component, component)
 
 
-def _call(
+def _begin_call(
     label: str,
     hook: str,
     implementation: pluggy.HookImpl,
     arguments: dict[str, Any],
     timeout: float | None = None,
-) -> HookResult:
+) -> Callable[[], HookResult]:
     """Calls an implementation with the arguments that it names, those with a default included."""
     positional = [arguments[name] for name in implementation.argnames if name in arguments]
     named = {name: arguments[name] for name in implementation.kwargnames if name in arguments}
-    return _guard(label, hook, lambda: implementation.function(*positional, **named), timeout)
+    return _begin_guarded(label, hook, lambda: implementation.function(*positional, **named), timeout)
 
 
-def _guard(label: str, hook: str, function: Callable[[], Any], timeout: float | None) -> HookResult:
+def _begin_guarded(
+    label: str, hook: str, function: Callable[[], Any], timeout: float | None
+) -> Callable[[], HookResult]:
+    began = _guarded(label, hook, lambda: _begin(function(), timeout))
+    return lambda: began if began.error is not None else _guarded(label, hook, began.value)
+
+
+def _guarded(label: str, hook: str, function: Callable[[], Any]) -> HookResult:
     try:
-        return HookResult(label, hook, resolve(function(), timeout))
+        return HookResult(label, hook, function())
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -206,8 +220,13 @@ def resolve(value: Any, timeout: float | None = None) -> Any:
         TimeoutError: When it is awaitable and not done after `timeout` seconds; it is then cancelled.
         RuntimeError: When called by what runs on that loop, which would wait for itself.
     """
+    return _begin(value, timeout)()
+
+
+def _begin(value: Any, timeout: float | None) -> Callable[[], Any]:
+    """Begins to await a value, and returns what waits for it."""
     if not inspect.isawaitable(value):
-        return value
+        return lambda: value
     if threading.current_thread().name == LOOP_THREAD:
         getattr(value, "close", lambda: None)()
         raise RuntimeError("what is async cannot wait for another component's async hook from inside; await it")
@@ -231,14 +250,18 @@ def resolve(value: Any, timeout: float | None = None) -> Any:
         return task.result()
 
     future = asyncio.run_coroutine_threadsafe(wait(), _background_loop())
-    try:
-        found, error = future.result(None if timeout is None else timeout + GRACE)
-    except TimeoutError:
-        future.cancel()
-        raise
-    if error is not None:
-        raise error
-    return found
+
+    def finish() -> Any:
+        try:
+            found, error = future.result(None if timeout is None else timeout + GRACE)
+        except TimeoutError:
+            future.cancel()
+            raise
+        if error is not None:
+            raise error
+        return found
+
+    return finish
 
 
 @functools.cache

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ptrl.core.contracts.observer import Evaluation, Observer, RunInfo
 from ptrl.core.files import finite, write_bytes
@@ -19,6 +20,10 @@ from ptrl.core.settings import RolloutLog
 COMPRESSION = 1
 """Gzip level: the quickest, at a third of the size."""
 
+STEP = re.compile(r"(?:step|evaluation)-(\d+)")
+IDENTITY = ("step", "split", "decoding")
+"""What two lines of one evaluation have in common: a run that was killed before a checkpoint repeats it."""
+
 
 class JsonLines(Observer):
     """Writes `metrics.jsonl`, `evaluations.jsonl` and `rollouts/` in the run folder.
@@ -27,23 +32,23 @@ class JsonLines(Observer):
     """
 
     _metrics: IO[str] | None = None
-    _evaluations: IO[str] | None = None
+    _newest = ""
 
     def run_started(self, run: RunInfo) -> None:
         """Opens the files, cut to the steps that are done."""
         self._folder = RunFolder(run.folder)
         self._log = RolloutLog.model_validate(run.settings["run"]["rollouts"])
         for path in (self._folder.metrics, self._folder.evaluations):
-            _keep_until(path, run.first_step)
+            _keep(path, lambda row: row.get("step", 0) <= run.first_step)
         self._folder.rollouts.mkdir(exist_ok=True)
         for path in self._folder.rollouts.glob("*.jsonl.gz"):
-            if _step_of(path) > run.first_step:
+            step = STEP.match(path.name)
+            if step and int(step[1]) > run.first_step:
                 path.unlink()
         self._metrics = self._folder.metrics.open("a", encoding="utf-8")
-        self._evaluations = self._folder.evaluations.open("a", encoding="utf-8")
 
     def rollouts_scored(self, step: int, groups: Sequence[Group]) -> None:
-        """Writes one step's rollouts as one compressed file."""
+        """Writes one step's rollouts as one compressed file; those of a second batch are added to it."""
         if not self._log.every or step % self._log.every:
             return
         lines = [
@@ -54,9 +59,12 @@ class JsonLines(Observer):
         self._write_rollouts(f"step-{step:06d}", lines)
 
     def _write_rollouts(self, name: str, lines: Sequence[str]) -> None:
-        data = ("\n".join(lines) + "\n").encode()
+        data = gzip.compress("".join(f"{line}\n" for line in lines).encode(), COMPRESSION, mtime=0)
         path = self._folder.rollouts / f"{name}.jsonl.gz"
-        path.write_bytes(gzip.compress(data, COMPRESSION, mtime=0))
+        if name == self._newest and path.exists():
+            data = path.read_bytes() + data
+        write_bytes(path, data, durable=False)
+        self._newest = name
 
     def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes one line."""
@@ -65,17 +73,19 @@ class JsonLines(Observer):
 
     def evaluation_finished(self, evaluation: Evaluation) -> None:
         """Writes one line, and the evaluated rollouts as one compressed file."""
-        if self._evaluations is None:
+        if self._metrics is None:
             return
-        _write_line(self._evaluations, plain_evaluation(evaluation))
+        row = plain_evaluation(evaluation)
+        _keep(self._folder.evaluations, lambda old: any(old.get(key) != row[key] for key in IDENTITY))
+        with self._folder.evaluations.open("a", encoding="utf-8") as file:
+            _write_line(file, row)
         lines = [rollout_line(one, evaluation.step, tokens=self._log.tokens) for one in evaluation.rollouts]
         self._write_rollouts(f"evaluation-{evaluation.step:06d}-{evaluation.decoding}", lines)
 
     def close(self) -> None:
-        """Closes the files."""
-        for file in (self._metrics, self._evaluations):
-            if file is not None:
-                file.close()
+        """Closes the file."""
+        if self._metrics is not None:
+            self._metrics.close()
 
 
 def _write_line(file: IO[str], data: Mapping[str, object]) -> None:
@@ -83,20 +93,19 @@ def _write_line(file: IO[str], data: Mapping[str, object]) -> None:
     file.flush()
 
 
-def _step_of(path: Path) -> int:
-    return int(path.name.split("-")[1].split(".")[0])
-
-
-def _keep_until(path: Path, step: int) -> None:
-    """Removes the lines of later steps, and a last line that a kill cut short."""
+def _keep(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Removes the lines that are not wanted, and a last line that a kill cut short."""
     if not path.exists():
         return
-    kept = []
-    for line in path.read_bytes().splitlines():
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue
-        if data.get("step", 0) <= step:
-            kept.append(line)
-    write_bytes(path, b"".join(line + b"\n" for line in kept))
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if (row := _row(line)) is not None and wanted(row)]
+    if kept != lines:
+        write_bytes(path, b"".join(kept))
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and line.endswith(b"\n") else None

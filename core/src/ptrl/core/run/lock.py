@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def build_lock(plan: RunPlan) -> dict[str, Any]:
     files that the config names, which are relative to `folder`.
     """
     packages = scan()[0]
-    components = {component.label: _component(component) for component in plan.components()}
+    hash_once = functools.cache(package_hash)
+    components = {component.label: _component(component, hash_once) for component in plan.components()}
     owners = {row["distribution"] for row in components.values() if row["distribution"]}
     return {
         "format": LOCK_FORMAT,
@@ -36,7 +38,7 @@ def build_lock(plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def _component(component: ComponentPlan) -> dict[str, Any]:
+def _component(component: ComponentPlan, hash_of: Callable[[str], str]) -> dict[str, Any]:
     entry = component.loaded.entry
     row: dict[str, Any] = {
         "name": component.loaded.name,
@@ -46,7 +48,7 @@ def _component(component: ComponentPlan) -> dict[str, Any]:
     if entry is not None:
         row["distribution"] = entry.package.name
         row["distribution_version"] = entry.package.version
-        row["sha256"] = package_hash(entry.point.module)
+        row["sha256"] = hash_of(entry.point.module)
     return row
 
 

@@ -32,15 +32,20 @@ def start(plan: RunPlan, folder: Path | None = None) -> RunFolder:
         RunFolderError: When the folder cannot be made, or `folder` is taken.
     """
     settings = plan.settings.run
-    if folder is None:
-        run_folder = RunFolder.create(Path(settings.folder), settings.name)
-    elif folder.exists() and any(folder.iterdir()):
-        raise RunFolderError(f"{folder} is not empty — pass --resume to go on with the run in it")
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        run_folder = RunFolder(folder)
+    run_folder = _take(folder) if folder else RunFolder.create(Path(settings.folder), settings.name)
     run_folder.write_config(plan.dump(), build_lock(plan))
     return run_folder
+
+
+def _take(folder: Path) -> RunFolder:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir())
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made: {error.strerror}") from None
+    if taken:
+        raise RunFolderError(f"{folder} is not empty — pass --resume to go on with the run in it")
+    return RunFolder(folder)
 
 
 def reopen(
@@ -75,6 +80,7 @@ def reopen(
         )
     for change in [*(refusals if force else []), *warnings]:
         notify(f"since the run began, {change}")
+    folder.repair()
     folder.write_config(plan.dump(), build_lock(plan))
     return plan, folder
 
@@ -120,17 +126,18 @@ def train(plan: RunPlan, folder: RunFolder, notify: Notify = lambda text: None) 
         PtrlError: When the run cannot go on; what was written stays.
     """
     begin = time.perf_counter()
-    session = Session(plan, folder, notify)
     optimizer = _optimizer(plan)
     label = plan.optimizer.label
+    session = Session(plan, folder, notify)
     try:
         _raise_problems(plan, optimizer, session)
         session.setup()
         optimizer.call(label, "setup").unwrap()
         with _interruptible(session, notify):
             result = optimizer.call(label, "run", session=session)
-        if result.error is not None:
+        if isinstance(result.error, Exception):
             raise result.error
+        result.unwrap()  # a SystemExit of the optimizer is an error, not the end of a good run
         summary = summarize(session, time.perf_counter() - begin)
         write_json(folder.summary, summary)
         session.finish(summary)

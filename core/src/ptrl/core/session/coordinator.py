@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, cast
 
 from ptrl.core.contracts import Filter, Sampler
@@ -167,14 +168,18 @@ class Coordinator:
     def metrics(self) -> dict[str, float]:
         """Returns the sampler's own numbers."""
         result = self._samplers.call(self.plan.sampler.label, "metrics")
-        found = result.value if result.error is None else {}
-        return {f"sampler/{name}": float(value) for name, value in dict(found).items()}
+        found = result.value if isinstance(result.value, Mapping) else {}
+        return {f"sampler/{name}": float(value) for name, value in found.items() if isinstance(value, Real)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all state as plain data."""
+        state = self._sampler("state_dict")
+        if not isinstance(state, Mapping):
+            label = self.plan.sampler.label
+            raise ContractError(f"{label}: state_dict returned {type(state).__name__}; expected a mapping")
         return {
             "fingerprint": self.catalog.fingerprint,
-            "sampler": dict(self._sampler("state_dict")),
+            "sampler": dict(state),
             "statistics": self._statistics.state_dict(),
             "open": [
                 [ticket.id, ticket.index, ticket.domain, ticket.group_size, ticket.probe]

@@ -58,7 +58,7 @@ def _start(
     tokens = isinstance(policy, TokenPolicy)
     episodes = []
     for (task, index, ticket), answer in zip(orders, answers, strict=True):
-        good = isinstance(answer.value, State)
+        good = not answer.failure
         episode = Episode(
             task=task,
             state=answer.value if good else State(task=task),
@@ -70,7 +70,7 @@ def _start(
             policy_version=policy.version if isinstance(policy, TokenPolicy) else 0,
         )
         if not good:
-            episode.fail(answer.failure or f"start returned {type(answer.value).__name__}; expected a State")
+            episode.fail(answer.failure)
         elif tokens:
             _prepare(episode)
         episodes.append(episode)
@@ -177,10 +177,10 @@ async def _chat_episode(worker: Worker, policy: ChatPolicy, episode: Episode, sa
         state = episode.state
         try:
             reply = await policy.reply(episode.conversation, sampling, state.stop, state.tools, episode.turn_limit())
+            end = episode.feed_text(reply.text, reply.tokens, reply.finish)
         except Exception as error:
             episode.fail(describe(error))
             return
-        end = episode.feed_text(reply.text, reply.tokens, reply.finish)
         if end.message is None:
             return
         await asyncio.to_thread(advance, worker, [(episode, end)])

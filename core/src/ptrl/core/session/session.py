@@ -16,6 +16,7 @@ from ptrl.core.contracts.observer import Decoding, Evaluation, RunInfo
 from ptrl.core.contracts.optimizer import SaveModel
 from ptrl.core.contracts.sampler import SamplerContext, Selection
 from ptrl.core.episode import Transcript
+from ptrl.core.errors import OptimizerError
 from ptrl.core.plan import RunPlan
 from ptrl.core.policy import Policy, Sampling, TokenPolicy
 from ptrl.core.records import Group, Outcome, Rollout, Split, Task, Ticket
@@ -53,6 +54,7 @@ class Session:
         self._failed_observers: set[str] = set()
         self._transcripts: dict[int, Transcript] = {}
         self._pending: list[Group] = []
+        self._batches = 0
         self._moments: dict[str, dict[str, Moments]] = {}
         self._seconds: dict[str, float] = {}
         self._elapsed = 0.0
@@ -211,7 +213,10 @@ class Session:
                 for task, ticket in zip(tasks, tickets, strict=True)
                 for index in range(ticket.group_size)
             ]
-            rollouts = drive(self._worker, policy, orders, self.sampling(), self.transcript(policy))
+            # another batch of a step is other noise; the first one's depends on the step alone
+            purpose = f"train:{self._batches}" if self._batches else "train"
+            self._batches += 1
+            rollouts = drive(self._worker, policy, orders, self.sampling(purpose=purpose), self.transcript(policy))
         return self.score(tickets, tasks, rollouts)
 
     def transcript(self, policy: Policy) -> Transcript | None:
@@ -221,7 +226,14 @@ class Session:
         return self._transcripts.setdefault(id(policy.tokenizer), Transcript(policy.tokenizer))
 
     def score(self, tickets: Sequence[Ticket], tasks: Sequence[Task], rollouts: Sequence[Rollout]) -> tuple[Group, ...]:
-        """Scores finished rollouts, which stand in the order of the tickets, and composes them as groups."""
+        """Scores finished rollouts, which stand in the order of the tickets, and composes them as groups.
+
+        Raises:
+            OptimizerError: When they are not as many as the tickets asked for.
+        """
+        wanted = sum(ticket.group_size for ticket in tickets)
+        if len(rollouts) != wanted:
+            raise OptimizerError(f"{len(rollouts)} rollouts were given for tickets that ask for {wanted}")
         with self._timed("scoring"):
             groups: list[list[Rollout]] = []
             start = 0
@@ -277,6 +289,7 @@ class Session:
             save: Writes the optimizer's part of a checkpoint into a folder.
         """
         self.step += 1
+        self._batches = 0
         self.coordinator.finish_step()
         self._observe("step_finished", step=self.step, metrics=self._step_metrics(numbers))
         every = self.settings.evaluation.every
