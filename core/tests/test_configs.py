@@ -1,6 +1,7 @@
 """Config errors name file, key and value, say what was expected, and what is near."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ptrl.core.plan import RunPlan
 from ptrl.core.settings import RewardTable, Secret
 
 PLUGIN = """
+from pydantic import field_validator
+
 from ptrl.core import Environment, Optimizer, Proposal, Reward, Sampler, Task
 
 class Tasks(Environment):
@@ -31,6 +34,41 @@ class Pay(Reward):
 
 class Wide(Pay):
     range = (-1.0, 1.0)
+
+class Backwards(Pay):
+    range = (1.0, 0.0)
+
+class Ranges(Pay):
+    range = "0..1"
+
+class Eternal(Pay):
+    timeout = None
+
+class Grouped(Pay):
+    scope = "groups"
+
+class Letters(Pay):
+    needs = "pay"
+
+class Selfish(Pay):
+    needs = ("selfish",)
+
+class Exits(Pay):
+    def __init__(self, config):
+        raise SystemExit(0)
+
+class Validates(Pay):
+    class Config(Reward.Config):
+        much: float = 1.0
+        @field_validator("much")
+        @classmethod
+        def check(cls, value):
+            return {"a": 1}[value]
+
+class Optional(Pay):
+    class Config(Reward.Config):
+        limit: int | None = 5
+        table: dict = {}
 
 class Needy(Pay):
     needs = ("other",)
@@ -132,6 +170,23 @@ PAY = "domains.words.rewards.pay"
         ({f"{PAY}.use": "file:plug.py:Tasks"}, f"{PAY}.use", "not a subclass of ptrl.core.Reward"),
         ({f"{PAY}.use": "file:plug.py:Misspelt"}, f"{PAY}.use", "is its 'scores' a misspelling?"),
         ({f"{PAY}.use": "file:plug.py:Fails"}, PAY, "cannot be built: RuntimeError: no license"),
+        ({f"{PAY}.use": "file:plug.py:Exits"}, PAY, "cannot be built: SystemExit: 0"),
+        ({f"{PAY}.use": "file:plug.py:Validates", f"{PAY}.much": 2}, PAY, "fail: KeyError: 2.0"),
+        ({f"{PAY}.use": "file:plug.py:Backwards"}, PAY, "declares the range (1.0, 0.0)"),
+        ({f"{PAY}.use": "file:plug.py:Ranges"}, PAY, "expected (lowest, highest)"),
+        ({f"{PAY}.use": "file:plug.py:Eternal"}, PAY, "declares the timeout None"),
+        ({f"{PAY}.use": "file:plug.py:Grouped"}, PAY, "expected 'rollout' or 'group'"),
+        ({f"{PAY}.use": "file:plug.py:Letters"}, PAY, "expected a tuple, ('pay',)"),
+        (
+            {f"{PAY}.use": "file:plug.py:Selfish", f"{PAY}.label": "selfish"},
+            "domains.words.rewards",
+            "a cycle of needs",
+        ),
+        ({f"{PAY}.weight": 1e9}, f"{PAY}.weight", "less than or equal to 1000000"),
+        ({f"{PAY}.schedule": [[0, 1], [1, -1]]}, f"{PAY}.schedule", "greater than or equal to 0"),
+        ({f"{PAY}.much": math.inf}, f"{PAY}.much", "finite number"),
+        ({"training.reward_clip": math.inf}, "training.reward_clip", "finite number"),
+        ({"training.betas": [0.9, 2]}, "training.betas", "less than 1"),
         ({f"{PAY}.version": 2}, f"{PAY}.version", "has version 1, the config asserts 2"),
         ({f"{PAY}.role": "gate"}, "domains.words.rewards", "exactly one reward has the role outcome"),
         ({"domains.words.rewards.two": {"use": "file:plug.py:Pay"}}, "domains.words.rewards", "found pay and two"),
@@ -208,7 +263,8 @@ def test_overrides_set_dotted_keys(tmp_path: Path, override: str, path: tuple[st
 
 
 @pytest.mark.parametrize(
-    "override", ["", "run.steps", "=5", "run.steps.x=5", "#=1", "a\nb=1", "run.seed=" + "[" * 5000]
+    "override",
+    ["run.name=" + "9" * 5000, "", "run.steps", "=5", "run.steps.x=5", "#=1", "a\nb=1", "run.seed=" + "[" * 5000],
 )
 def test_overrides_that_cannot_be_meant_are_errors(tmp_path: Path, override: str) -> None:
     with pytest.raises(ConfigError):
@@ -223,6 +279,9 @@ def test_overrides_that_cannot_be_meant_are_errors(tmp_path: Path, override: str
         (b"a = " + b"[" * 5000, "not well-formed"),
         (b"#" * (5 * 1024 * 1024), "larger than"),
         (b"", "missing"),
+        (b"[" + b".".join([b"a"] * 9000) + b"]", "nested deeper than 50 levels"),
+        (b"[run.steps." + b".".join([b"a"] * 9000) + b"]", "nested deeper than 50 levels"),
+        (b"a = " + b"9" * 5000, "not well-formed"),
     ],
 )
 def test_files_that_are_no_config_are_errors(tmp_path: Path, content: bytes, said: str) -> None:
@@ -231,6 +290,11 @@ def test_files_that_are_no_config_are_errors(tmp_path: Path, content: bytes, sai
     with pytest.raises(ConfigError, match=r"bad\.toml") as raised:
         load_plan(path)
     assert said in str(raised.value)
+
+
+def test_no_more_of_a_file_is_read_than_a_config_may_have() -> None:
+    with pytest.raises(ConfigError, match="larger than"):
+        load_plan(Path("/dev/zero"))
 
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
@@ -273,6 +337,19 @@ def test_the_resolved_config_is_the_same_plan_again(tmp_path: Path) -> None:
     again = load_plan(folder / "config.json", allow_local_code=True)
     assert again.dump() == first.dump()
     assert again.domains[0].rewards[0].name == "shown"
+
+
+def test_an_option_that_is_none_is_none_again(tmp_path: Path) -> None:
+    changes = {f"{PAY}.use": "file:plug.py:Optional", f"{PAY}.table": {"x": None}}
+    path = write(tmp_path, changes)
+    data = json.loads(path.read_text())
+    data["domains"]["words"]["rewards"]["pay"]["limit"] = None
+    path.write_text(json.dumps(data))
+    first = load_plan(path, allow_local_code=True)
+    path.write_text(json.dumps(first.dump()))
+    again = load_plan(path, allow_local_code=True)
+    assert again.domains[0].rewards[0].config == first.domains[0].rewards[0].config
+    assert again.domains[0].rewards[0].config.limit is None  # type: ignore[attr-defined]
 
 
 def test_a_secret_is_named_and_never_written(monkeypatch: pytest.MonkeyPatch) -> None:

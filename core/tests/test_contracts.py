@@ -88,6 +88,24 @@ def test_arguments_that_are_not_given_are_refused_with_the_nearest() -> None:
         Contract(Reward).add("r", More())
 
 
+def test_arguments_that_are_not_named_at_all_are_refused() -> None:
+    class Decorated(Reward):
+        def score(self, *args: Any, **kwargs: Any) -> Any:  # a decorator without functools.wraps
+            return []
+
+    with pytest.raises(ContractError, match=r"names none of its arguments \(rollouts\).*functools\.wraps"):
+        Contract(Reward).add("r", Decorated())
+
+
+def test_an_argument_that_has_a_default_is_given_all_the_same() -> None:
+    class Defaults(Observer):
+        def step_finished(self, more: int = 5, metrics: Any = None, step: int = 0) -> Any:  # type: ignore[override]
+            return more, metrics, step
+
+    (result,) = observers(Defaults()).call_each("step_finished", step=3, metrics={"a": 1.0})
+    assert result.unwrap() == (5, {"a": 1.0}, 3)
+
+
 def test_an_argument_with_a_default_may_be_added() -> None:
     class Extra(Reward):
         def score(self, rollouts: Sequence[Rollout], weight: float = 2.0) -> list[float]:
@@ -146,6 +164,70 @@ def test_an_awaitable_is_awaited_from_plain_code_threads_and_event_loops() -> No
 def test_what_awaits_too_long_is_cancelled() -> None:
     result = observers(Waits()).call("observers.0", "step_finished", timeout=0.05, step=1, metrics={"wait": 30})
     assert isinstance(result.error, TimeoutError)
+
+
+class Refuses(Observer):
+    """Cannot be cancelled."""
+
+    async def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
+        while not RELEASE.is_set():
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                continue
+
+
+class Blocks(Observer):
+    """Holds the event loop up."""
+
+    async def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
+        RELEASE.wait(20)
+
+
+class Exits(Observer):
+    """Ends the event loop: by itself, or from a task that it began."""
+
+    async def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
+        if step == 1:
+            raise SystemExit(3)
+        await asyncio.gather(self.later())
+
+    async def later(self) -> None:
+        raise SystemExit(4)
+
+
+class Inside(Observer):
+    """Waits for the loop that it runs on."""
+
+    async def step_finished(self, step: int, metrics: Mapping[str, float]) -> Any:  # type: ignore[override]
+        return resolve(asyncio.sleep(0))
+
+
+RELEASE = threading.Event()
+
+
+@pytest.mark.parametrize("observer", [Refuses, Blocks])
+def test_a_deadline_holds_for_what_cannot_be_cancelled(
+    observer: type[Observer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptrl.core.contracts.hooks.GRACE", 0.05)
+    RELEASE.clear()
+    result = observers(observer()).call("observers.0", "step_finished", timeout=0.05, step=1, metrics={})
+    RELEASE.set()
+    assert isinstance(result.error, TimeoutError)
+    assert observers(Waits()).call("observers.0", "step_finished", step=1, metrics={}).error is None
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_async_hook_that_exits_ends_nothing(step: int) -> None:
+    result = observers(Exits()).call("observers.0", "step_finished", timeout=5, step=step, metrics={})
+    assert isinstance(result.error, SystemExit)
+    assert observers(Waits()).call("observers.0", "step_finished", step=1, metrics={}).error is None
+
+
+def test_waiting_for_oneself_is_an_error_and_no_deadlock() -> None:
+    result = observers(Inside()).call("observers.0", "step_finished", timeout=5, step=1, metrics={})
+    assert "await it" in str(result.error)
 
 
 def test_a_value_that_is_not_awaitable_is_returned_as_it_is() -> None:

@@ -92,6 +92,16 @@ class Nothing(Order):
         return [1] * n
 
 
+class Stateless(Order):
+    def state_dict(self) -> Any:
+        return None
+
+
+def test_state_that_is_no_mapping_is_an_error_that_names_the_sampler() -> None:
+    with pytest.raises(ContractError, match="sampler: state_dict returned NoneType; expected a mapping"):
+        coordinator(Stateless).state_dict()
+
+
 def decide(choose: Callable[[Group], Any], **declared: Any) -> type[Filter]:
     return type("Chosen", (Filter,), {"decide": lambda self, group: choose(group), **declared})
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ptrl.core import NameConflictError, PluginLoadError, UnknownNameError
+from ptrl.core.contracts import KINDS
 from ptrl.core.registry import Entry, family_of, forget, scan
+from ptrl.core.registry.entries import KIND_NAMES
 from ptrl.core.registry.loading import load
 
 GOOD = """
@@ -141,6 +143,34 @@ def test_two_distributions_that_claim_one_name_are_an_error_that_names_both(
         load("rewards", "odd.same")
 
 
+def test_a_refused_claim_takes_no_name_from_its_owner(install: Install) -> None:
+    install("ptrl-plugin-odd", rewards("odd.good = ptrl_plugin_odd:Good"))
+    install("aaa-thief", rewards("odd.good = aaa_thief:Good"), site="thief")
+    claims = {entry.package.name: entry.status for entry in scan()[1] if entry.name == "odd.good"}
+    assert claims == {"ptrl-plugin-odd": "ok", "aaa-thief": "refused"}
+    entry = load("rewards", "odd.good").entry
+    assert entry is not None
+    assert entry.package.name == "ptrl-plugin-odd"
+
+
+def test_a_group_that_is_no_kind_is_a_row_that_names_the_kind_meant(install: Install) -> None:
+    install("ptrl-plugin-odd", "[ptrl.reward]\nodd.good = ptrl_plugin_odd:Good\n")
+    assert row("odd.good").status == "refused"
+    assert "there is no kind 'reward'; did you mean 'rewards'" in row("odd.good").reason
+
+
+def test_the_kinds_that_discovery_knows_are_those_that_there_are() -> None:
+    assert {*KINDS, "attacks", "models"} == KIND_NAMES
+
+
+@pytest.mark.parametrize("kind", ["attacks", "models"])
+def test_a_kind_that_core_does_not_load_is_an_error(install: Install, kind: str) -> None:
+    install("ptrl-plugin-odd", f"[ptrl.{kind}]\nodd.good = ptrl_plugin_odd:Good\n")
+    assert row("odd.good").status == "ok"
+    with pytest.raises(PluginLoadError, match=f"core loads no {kind}"):
+        load(kind, "odd.good")
+
+
 @pytest.mark.parametrize("requires", ["ptrl-core>=99", "PTRL_Core >=99,<100", "ptrl-core (>=99)"])
 def test_a_plugin_for_a_newer_core_is_a_row_with_the_upgrade(install: Install, requires: str) -> None:
     install("ptrl-plugin-odd", rewards("odd.new = ptrl_plugin_odd:Good"), requires=requires)
@@ -213,6 +243,23 @@ def test_a_config_may_not_declare_what_the_config_file_reserves(install: Install
     install("ptrl-plugin-odd", rewards("odd.good = ptrl_plugin_odd:Good"), code)
     with pytest.raises(PluginLoadError, match="'weight', which the config reserves"):
         load("rewards", "odd.good")
+
+
+def test_a_config_that_is_no_pydantic_model_is_an_error_with_the_way_out(install: Install) -> None:
+    code = GOOD.replace("    def score", "    class Config:\n        weight = 1\n    def score")
+    install("ptrl-plugin-odd", rewards("odd.good = ptrl_plugin_odd:Good"), code)
+    with pytest.raises(PluginLoadError, match=r"write class Config\(Reward\.Config\)"):
+        load("rewards", "odd.good")
+
+
+def test_odd_metadata_is_shown_and_takes_nothing_down(install: Install) -> None:
+    folder = install("ptrl-plugin-odd", rewards("odd.good = ptrl_plugin_odd:Good"))
+    (folder / "ptrl_plugin_odd-1.0.dist-info/METADATA").write_bytes(b"Name: ptrl-plugin-odd\nSummary: \xff\xe9\n\n\x00")
+    (folder / "broken-1.0.dist-info").mkdir()
+    (folder / "nameless.dist-info").mkdir()
+    forget()
+    assert row("odd.good").package.version == "unknown"
+    assert row("core.jsonl").status == "ok"
 
 
 def test_stevedores_disk_cache_is_not_read(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

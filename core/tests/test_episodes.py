@@ -173,6 +173,16 @@ def test_what_steps_report_is_kept_for_rewards() -> None:
     assert (rollout.status, rollout.finish) == ("truncated", "environment")
 
 
+def test_what_an_environment_said_stays_said_whatever_it_does_with_its_message() -> None:
+    one = episode()
+    one.prompt_ids()
+    feed(one, "a$")
+    message: Message = {"role": "tool", "content": "7"}
+    one.advance(Step(append=[message]))
+    message["content"] = "8"
+    assert one.rollout().messages[1]["content"] == "7"
+
+
 def test_an_environments_failure_is_no_verdict_on_the_policy() -> None:
     one = episode()
     one.prompt_ids()

@@ -1,5 +1,6 @@
 """Isolated scoring and composition: what one reward does wrong costs its own verdicts only."""
 
+import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -66,6 +67,16 @@ def recurse(batch: Sequence[Rollout]) -> Any:
     return recurse(batch)
 
 
+def forever() -> Any:
+    while True:
+        yield 1.0
+
+
+def exits() -> Any:
+    raise SystemExit("in a generator")
+    yield 1.0
+
+
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -87,6 +98,14 @@ class Unspeakable(Exception):
         (lambda batch: ["1"] * len(batch), "str is not a verdict"),
         (lambda batch: [object()] * len(batch), "object is not a verdict"),
         (lambda batch: [Score(value=None)] * len(batch), "None is not a finite number"),
+        (lambda batch: [Score(value="1")] * len(batch), "Score is not a verdict"),
+        (lambda batch: [Score(value=1.0, status="done")] * len(batch), "'done' is not a status"),
+        (lambda batch: [1j] * len(batch), "complex is not a verdict"),
+        (lambda batch: set(map(float, range(len(batch)))), "returned set"),
+        (lambda batch: forever(), "2 verdicts for 1 rollouts"),
+        (lambda batch: exits(), "SystemExit: in a generator"),
+        (lambda batch: batch.clear(), "has no attribute 'clear'"),
+        (lambda batch: [10**400] * len(batch), "OverflowError"),
     ],
 )
 def test_a_bad_reward_loses_its_own_verdicts_only(bad: Callable[..., Any], reason: str) -> None:
@@ -113,6 +132,43 @@ def test_none_abstains_and_a_score_stands_as_it_is() -> None:
     assert [scores["one"].status for scores in verdicts] == ["abstain", "ok", "abstain", "ok"]
     assert verdicts[1]["one"].parts == {"a": 0.5}
     assert verdicts[2]["one"].info == {"reason": "too long"}
+
+
+class Half:
+    """A number of another library."""
+
+    def __float__(self) -> float:
+        return 0.5
+
+
+def test_numbers_of_any_class_become_floats() -> None:
+    given_ = [Half(), Score(value=Half(), metric=True), True]  # type: ignore[arg-type]
+    (verdicts,) = scorer(one=(reward(lambda batch: given_), {"role": "outcome"})).score([rollouts(3)])
+    assert [(scores["one"].value, scores["one"].metric) for scores in verdicts] == [(0.5, 0.5), (0.5, 1.0), (1.0, 1.0)]
+    assert all(type(scores["one"].value) is float for scores in verdicts)
+
+
+def test_the_largest_values_compose_without_overflow() -> None:
+    unbounded = {"range": (-math.inf, math.inf)}
+    judges = scorer(
+        answer=(reward(ones), {"role": "outcome"}),
+        huge=reward(lambda batch: [1e100 if rollout.index else -1e100 for rollout in batch], **unbounded),
+        beyond=reward(lambda batch: [1e308] * len(batch), **unbounded),
+    )
+    (verdicts,) = judges.score([rollouts(4)])
+    assert {scores["beyond"].status for scores in verdicts} == {"error"}
+    parts = [component("answer", "outcome"), component("huge", "process", 1e6)]
+    assert all(math.isfinite(value) for value in composed(verdicts, Scaling(), parts=parts))
+
+
+def test_an_async_reward_keeps_its_deadline_and_loses_the_hanging_rollout_only() -> None:
+    async def score(self: Reward, rollouts: Sequence[Rollout]) -> list[float]:
+        await asyncio.sleep(30 if any(rollout.text == "1" for rollout in rollouts) else 0)
+        return ones(rollouts)
+
+    factory = type("Made", (Reward,), {"score": score, "timeout": 30.0})
+    (verdicts,) = scorer(one=(factory, {"timeout": 0.05})).score([rollouts(3)])
+    assert [scores["one"].status for scores in verdicts] == ["ok", "timeout", "ok"]
 
 
 def test_an_awaitable_reward_is_awaited() -> None:
@@ -296,5 +352,10 @@ def test_statistics_survive_saving_exactly(values: list[float]) -> None:
     statistics, loaded = RewardStatistics(), RewardStatistics()
     statistics.add("t", "d", {"a": Moments.of(values)})
     statistics.advance()
+    statistics.add("u", "d", {"a": Moments.of(values)})  # reported, and its step not ended yet
     loaded.load_state_dict(statistics.state_dict())
+    loaded.add("u", "d", {"a": Moments.of(values)})
+    assert loaded.scaling() == statistics.scaling()
+    for one in (statistics, loaded):
+        one.advance()
     assert loaded.scaling() == statistics.scaling()

@@ -262,6 +262,21 @@ def test_no_text_number_or_object_breaks_a_line(text: str, number: float, raw: b
     assert json.loads(line)["text"] == text
 
 
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_data_without_an_end_or_a_text_costs_no_line() -> None:
+    around: dict[str, Any] = {}
+    around["self"] = around
+    deep: Any = 0
+    for _ in range(5000):
+        deep = [deep]
+    info = json.loads(rollout_line(scored(around=around, deep=deep, odd=Unprintable()), 1))["scores"]["a"]["info"]
+    assert "whose __repr__ raised RuntimeError" in info["odd"]
+
+
 @pytest.mark.parametrize("data", [{}, {"schema": 99}, {"schema": 1, "domain": "d"}])
 def test_lines_of_another_schema_are_refused(data: dict[str, Any]) -> None:
     with pytest.raises(RunFolderError, match="a saved rollout"):

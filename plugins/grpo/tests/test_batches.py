@@ -61,10 +61,10 @@ def test_packed_and_padded_passes_agree(model: PreTrainedModel, rows: list[Train
 
 
 @given(rows=groups(), budget=st.integers(1, 60))
-def test_a_layout_keeps_its_budget_unless_one_alone_exceeds_it(rows: list[TrainingRow], budget: int) -> None:
+def test_a_layout_keeps_its_budget_unless_one_rollout_alone_exceeds_it(rows: list[TrainingRow], budget: int) -> None:
     for layouts in (padded_layouts, packed_layouts):
         for layout in layouts(rows, budget, CPU):
-            assert layout.input_ids.numel() <= budget or len(layout.input_ids) == 1
+            assert layout.input_ids.numel() <= budget or len(layout.row.unique()) == 1
 
 
 @given(rows=groups())
@@ -81,3 +81,22 @@ def test_every_chosen_token_is_laid_out_once_with_its_own_id(rows: list[Training
                 assert place not in found
                 found[place] = (row, target)
         assert [found[place] for place in range(len(found))] == wanted
+
+
+def test_a_group_of_long_responses_takes_several_packed_rows() -> None:
+    rows = [TrainingRow([20] * 4, [30] * 100, [1] * 100, [0.0] * 100, 0) for _ in range(8)]
+    (layout,) = packed_layouts(rows, 100_000, CPU)
+    assert layout.input_ids.shape == (8, 104)
+    short = [TrainingRow([20] * 40, [30] * 5, [1] * 5, [0.0] * 5, 0) for _ in range(8)]
+    (layout,) = packed_layouts(short, 100_000, CPU)
+    assert layout.input_ids.shape == (1, 80)
+
+
+def test_members_of_a_group_with_other_prompts_are_not_packed_together(
+    make_model: Callable[..., PreTrainedModel],
+) -> None:
+    model = make_model("llama")
+    rows = [TrainingRow([20, 21 + number % 2], [30, 31], [1, 1], [0.0] * 2, 0) for number in range(4)]
+    padded, _ = logprobs_and_gradient(model, rows, padded_layouts, 1000)
+    packed, _ = logprobs_and_gradient(model, rows, packed_layouts, 1000)
+    torch.testing.assert_close(packed, padded, atol=1e-4, rtol=1e-4)

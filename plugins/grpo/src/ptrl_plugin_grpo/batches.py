@@ -1,7 +1,7 @@
-"""Laying rollouts out for a training pass: padded rows, or one row per group under a block mask.
+"""Laying rollouts out for a training pass: padded rows, or rollouts of one group in a row under a block mask.
 
-Both layouts give the same log-probabilities. Packing computes a group's prompt once: the responses stand
-behind it, each seeing the prompt and itself, with positions that restart after the prompt.
+Both layouts give the same log-probabilities. Packing does not repeat a group's prompt: responses stand behind
+it, each seeing the prompt and itself, with positions that restart after the prompt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -85,17 +85,37 @@ def padded_layouts(rows: Sequence[TrainingRow], token_budget: int, device: torch
 
 
 def packed_layouts(rows: Sequence[TrainingRow], token_budget: int, device: torch.device) -> Iterator[Layout]:
-    """Yields layouts of one row per group, each of at most `token_budget` tokens."""
+    """Yields layouts of packed rows, each of at most `token_budget` tokens.
+
+    A group takes as many rows as keep to the budget and to `longest_pack`.
+    """
     starts = _starts(rows)
-    groups: dict[int, list[int]] = {}
+    members: list[list[int]] = []
+    lengths: list[int] = []
+    last: dict[tuple[int, tuple[int, ...]], int] = {}  # the pack that a group's next rollout may join
     for number, row in enumerate(rows):
-        groups.setdefault(row.group, []).append(number)
-    members = list(groups.values())
-    lengths = [len(rows[group[0]].prompt) + sum(len(rows[number].tokens) for number in group) for group in members]
+        key = (row.group, tuple(row.prompt))
+        place = last.get(key)
+        if place is None or lengths[place] + len(row.tokens) > min(token_budget, longest_pack(len(row.prompt))):
+            place = last[key] = len(members)
+            members.append([])
+            lengths.append(len(row.prompt))
+        members[place].append(number)
+        lengths[place] += len(row.tokens)
     order = sorted(range(len(members)), key=lambda place: lengths[place])
     for batch in _within_budget(order, lengths, token_budget):
         longest = max(lengths[place] for place in batch)
         yield _pack([members[place] for place in batch], rows, starts, longest, device)
+
+
+def longest_pack(prompt: int) -> int:
+    """Returns how many tokens a packed row may have, by those of its prompt.
+
+    Attention is computed over the whole row, also where a response must not see its siblings: past a few
+    times the prompt's length that costs more than not repeating the prompt saves (on a CPU, responses of 200
+    tokens in one row per group took 3.6 times as long as padded rows).
+    """
+    return 128 + 4 * prompt
 
 
 def _starts(rows: Sequence[TrainingRow]) -> list[int]:

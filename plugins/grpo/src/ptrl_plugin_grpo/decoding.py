@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from ptrl.core import OptimizerError
+
 
 class Decoder(Protocol):
     """What generation needs of a model. Made anew for each batch."""
@@ -50,13 +52,21 @@ class TransformersDecoder:
 
     Args:
         model: The model.
+
+    Raises:
+        OptimizerError: When it keeps more than keys and values, as recurrent models do.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._cache = DynamicCache(config=model.config)
         parameters = inspect.signature(model.forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._cache_argument = next((name for name in ("cache", "past_key_values") if name in parameters), "")
+        if not self._cache_argument or any(hasattr(layer, "update_recurrent_state") for layer in self._cache.layers):
+            raise OptimizerError(
+                f"model.path: {type(model).__name__} keeps a recurrent state, which cannot be padded or shared by a"
+                " group; choose a model with attention alone"
+            )
         self._mask = torch.empty(0)
         self._length = torch.empty(0)
 

@@ -16,7 +16,7 @@ def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokeniz
         number: Number of the row.
 
     Raises:
-        OptimizerError: When the task has no demonstration, or it begins with someone else.
+        OptimizerError: When the task has no demonstration, or one that the policy's turns could not make.
     """
     messages = list(task.demonstration)
     if not messages or messages[0]["role"] != "assistant":
@@ -34,7 +34,12 @@ def demonstration_row(task: Task, transcript: Transcript, tokenizer: ChatTokeniz
         between: list[Message] = []
         while messages and messages[0]["role"] != "assistant":
             between.append(messages.pop(0))
-        if between and messages:
+        if messages and not between:
+            raise OptimizerError(
+                f"the demonstration of the task {task.key!r} of domain {task.domain!r} has two assistant messages in"
+                " a row, which no rollout could have; join them"
+            )
+        if messages:
             context = transcript.delta_ids(between, closed=True)
             tokens += context
             mask += [0] * len(context)

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from transformers import PreTrainedModel
+from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from ptrl_plugin_grpo.decoding import Decoder, TransformersDecoder, pad_left, unique_prompts
 
-FAMILIES = {"llama", "qwen2", "qwen3"}
+FAMILY = (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def decoder_for(model: PreTrainedModel) -> Decoder:
@@ -24,29 +25,48 @@ def decoder_for(model: PreTrainedModel) -> Decoder:
     return FastDecoder(model) if is_supported(model) else TransformersDecoder(model)
 
 
+def is_of_family(model: PreTrainedModel) -> bool:
+    """Tells whether a model is one of the family's own classes, not one derived from or wrapped around them."""
+    return type(model) in FAMILY
+
+
 def is_supported(model: PreTrainedModel) -> bool:
     """Tells whether the lean forward pass computes what the model's own does."""
-    config = model.config
+    return is_of_family(model) and _is_plain(model.config) and _has_plain_weights(model)
+
+
+def _is_plain(config: Any) -> bool:
+    """Tells whether a config of the family asks for nothing that the lean pass leaves out."""
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     return (
-        config.model_type in FAMILIES
-        and rope.get("rope_type", "default") == "default"
+        rope.get("rope_type", "default") == "default"
         and rope.get("partial_rotary_factor", 1.0) == 1.0
         and config.hidden_act == "silu"
         and not getattr(config, "mlp_bias", False)
-        and layer_types == {"full_attention"}
-        and all(type(module) is torch.nn.Linear for module in _projections(model))
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+        and getattr(config, "is_causal", True)
     )
 
 
-def _projections(model: PreTrainedModel) -> list[torch.nn.Module]:
-    found = []
-    for layer in model.model.layers:
-        attention, feed_forward = layer.self_attn, layer.mlp
-        found += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-        found += [feed_forward.gate_proj, feed_forward.up_proj, feed_forward.down_proj]
-    return found
+def _has_plain_weights(model: PreTrainedModel) -> bool:
+    """Tells whether all weights are floats of one type in unchanged modules: no adapter, nothing quantized."""
+    dtype = model.model.embed_tokens.weight.dtype
+    linear = [module for layer in model.model.layers for module in (*_attention(layer), *_feed_forward(layer))]
+    return (
+        dtype in FLOATS
+        and all(type(module) is torch.nn.Linear for module in [*linear, model.lm_head])
+        and type(model.model.embed_tokens) is torch.nn.Embedding
+        and all(type(weight) is torch.nn.Parameter and weight.dtype == dtype for weight in model.parameters())
+    )
+
+
+def _attention(block: Any) -> list[Any]:
+    attention = block.self_attn
+    return [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+
+
+def _feed_forward(block: Any) -> list[Any]:
+    return [block.mlp.gate_proj, block.mlp.up_proj, block.mlp.down_proj]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +92,11 @@ def _joined(modules: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 def _layer(block: Any) -> _Layer:
-    attention, feed_forward = block.self_attn, block.mlp
-    qkv, qkv_bias = _joined([attention.q_proj, attention.k_proj, attention.v_proj])
-    output, output_bias = _joined([attention.o_proj])
+    attention = block.self_attn
+    *queries_keys_values, after = _attention(block)
+    gate, up, down = _feed_forward(block)
+    qkv, qkv_bias = _joined(queries_keys_values)
+    output, output_bias = _joined([after])
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return _Layer(
         norm=block.input_layernorm.weight.detach(),
@@ -85,8 +107,8 @@ def _layer(block: Any) -> _Layer:
         query_norm=query_norm.weight.detach() if query_norm is not None else None,
         key_norm=key_norm.weight.detach() if key_norm is not None else None,
         feed_norm=block.post_attention_layernorm.weight.detach(),
-        gate_up=_joined([feed_forward.gate_proj, feed_forward.up_proj])[0],
-        down=_joined([feed_forward.down_proj])[0],
+        gate_up=_joined([gate, up])[0],
+        down=_joined([down])[0],
     )
 
 

@@ -4,10 +4,12 @@ Every row takes one token per pass: one it chose, or one that the environment fo
 while the other rows go on. Rows that are over are compacted away.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 
+from ptrl.core import OptimizerError
 from ptrl.core.policy import Sampling, Tokenizer, Turn, TurnDriver
 from ptrl_plugin_grpo.decoding import Decoder
 
@@ -78,8 +80,7 @@ class Generator:
         if temperature == 0:
             tokens = logprobs.argmax(dim=-1)
         else:
-            probabilities = nucleus(logprobs.exp(), self._sampling.top_p)
-            tokens = torch.multinomial(probabilities, 1, generator=self._random).squeeze(-1)
+            tokens = sample(nucleus(logprobs.exp(), self._sampling.top_p), self._random)
         chosen = logprobs.gather(-1, tokens[:, None]).squeeze(-1)
         if self._forced:
             tokens = self._force(tokens)
@@ -119,6 +120,11 @@ class Generator:
         start = int(self._turn_start[row])
         ids = self._tokens[row, start : position + 1].tolist()
         logprobs = self._logprobs[row, start : position + 1].tolist()
+        if not math.isfinite(sum(logprobs)):
+            raise OptimizerError(
+                "the model's outputs are NaN or infinite; go on from an earlier checkpoint with a lower"
+                " training.learning_rate, or load the model as float32 (model.dtype)"
+            )
         at_stop = by_length and self._ends_with_stop(row, ids)
         return Turn(row, ids, logprobs, "length" if by_length and not at_stop else "stop")
 
@@ -143,7 +149,7 @@ class Generator:
         stops = self._stops.get(row, ())
         if not stops:
             return False
-        window = STOP_WINDOW + max(len(stop) for stop in stops)
+        window = STOP_WINDOW + max(len(stop.encode()) for stop in stops)  # a token may be a single byte
         text = self._tokenizer.decode(ids[-window:])
         last = self._tokenizer.decode(ids[-1:])
         return any(stop in text[-(len(stop) + len(last)) :] for stop in stops)
@@ -154,6 +160,21 @@ class Generator:
         self._alive = torch.ones(len(keep), dtype=torch.bool, device=keep.device)
         self._decoder.keep(keep)
         return tokens[keep]
+
+
+def sample(probabilities: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Draws one token per row, (rows,), by inverting the cumulative distribution.
+
+    Many times quicker than `torch.multinomial`, which draws a random number per token of the vocabulary.
+
+    Args:
+        probabilities: (rows, vocabulary), not necessarily normalized; a token of 0 is never drawn.
+        random: Source of randomness.
+    """
+    cumulative = probabilities.cumsum(dim=-1)
+    share = 1 - torch.rand(len(probabilities), 1, generator=random, device=probabilities.device)  # in (0, 1]
+    tokens = torch.searchsorted(cumulative, share.to(cumulative.dtype) * cumulative[:, -1:]).squeeze(-1)
+    return tokens.clamp(max=probabilities.shape[-1] - 1)  # where a probability is NaN none is found
 
 
 def nucleus(probabilities: torch.Tensor, share: float) -> torch.Tensor:

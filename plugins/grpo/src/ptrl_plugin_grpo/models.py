@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -44,7 +45,7 @@ def load_tokenizer(section: ModelSection) -> ChatTokenizer:
     where = locate(section.path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, revision=section.revision)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a broken file makes the libraries raise
         raise OptimizerError(f"model.path: no tokenizer can be loaded from {section.path!r}: {error}") from error
     if section.chat_template is not None:
         try:
@@ -69,7 +70,9 @@ def load_model(section: ModelSection, seed: int, device: torch.device) -> PreTra
     try:
         with _quiet():
             model = _load(section, where, dtype, seed)
-    except (OSError, ValueError, KeyError) as error:
+    except OptimizerError:
+        raise
+    except Exception as error:  # whatever a broken file makes the libraries raise
         raise OptimizerError(f"model.path: no model can be loaded from {section.path!r}: {error}") from error
     found: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
     return found
@@ -83,7 +86,16 @@ def _load(section: ModelSection, where: str, dtype: torch.dtype | None, seed: in
             torch.manual_seed(seed)
             found = AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32)
     else:
-        found = AutoModelForCausalLM.from_pretrained(where, revision=section.revision, dtype=dtype or "auto")
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            where, revision=section.revision, dtype=dtype or "auto", output_loading_info=True
+        )
+        found, report = loaded
+        missing = sorted(report["missing_keys"])
+        if missing:
+            raise OptimizerError(
+                f"model.path: {section.path!r} lacks {len(missing)} weights of its config, such as {missing[0]};"
+                ' restore them, or set model.initialize = "random" to draw all anew'
+            )
     return found
 
 

@@ -18,7 +18,7 @@ from ptrl_plugin_grpo.optimizers import make_optimizers, take_step
 from ptrl_plugin_grpo.policy import EmbeddedPolicy, chosen_logits
 from ptrl_plugin_grpo.scheduling import learning_rate_factor, set_learning_rate
 
-UNUSED = ("estimator", "clip", "kl", "entropy", "epochs", "updates", "composition", "reward_clip")
+UNUSED = ("estimator", "clip", "kl", "entropy", "aggregation", "epochs", "updates", "composition", "reward_clip")
 
 
 class SupervisedOptimizer(Optimizer):
@@ -43,7 +43,7 @@ class SupervisedOptimizer(Optimizer):
         given = session.settings.training.model_fields_set
         for key in UNUSED:
             if key in given:
-                message = "a supervised stage has no rewards to estimate, clip or penalize"
+                message = "a supervised stage has no rewards to estimate, clip, weigh or penalize"
                 problems.append(Problem(key=f"training.{key}", message=message, fix="remove it"))
         if session.settings.filters:
             problems.append(Problem(key="filters", message="a supervised stage makes no groups to filter"))

@@ -8,6 +8,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ptrl.core import Message, OptimizerError
 
+PLACEHOLDER = "PLACEHOLDER"
+"""Content of a rendered turn, to find what the template writes after it."""
+
 
 class ChatTokenizer:
     """Renders chat templates to text, and text to ids without adding any.
@@ -24,6 +27,9 @@ class ChatTokenizer:
         self._closing: int | None = None
         # The Rust tokenizer itself, without the wrapper's cost of ten times its own; slow tokenizers have none.
         self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        if self._backend is not None:  # a tokenizer.json may ask for either
+            self._backend.no_truncation()
+            self._backend.no_padding()
         self._ends = frozenset(self._find_end_of_turn_ids())
         if not self._ends:
             raise OptimizerError("the tokenizer has no end-of-sequence token, so no turn could end")
@@ -31,15 +37,19 @@ class ChatTokenizer:
         self.pad_id = int(first) if first is not None else 0
 
     def _find_end_of_turn_ids(self) -> set[int]:
-        """The end-of-sequence token, and the special token with which the template closes a turn."""
+        """The end-of-sequence token, and the first special token with which the template closes a turn."""
         found = {int(self.inner.eos_token_id)} if self.inner.eos_token_id is not None else set()
-        turn: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
-        opening = self.render(turn[:1], add_generation_prompt=True)
-        closing = self.encode(self.render(turn)[len(opening) + 1 :])
-        if closing and closing[0] in self.inner.all_special_ids:
-            self._closing = closing[0]
-            found.add(closing[0])
+        turn: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": PLACEHOLDER}]
+        closing = self.encode(self.render(turn).rpartition(PLACEHOLDER)[2])
+        self._closing = next((token for token in closing if token in self._special_ids()), None)
+        if self._closing is not None:
+            found.add(self._closing)
         return found
+
+    def _special_ids(self) -> set[int]:
+        """Special tokens, also those that have no role, as the end of a turn often has none."""
+        added = {number for number, token in self.inner.added_tokens_decoder.items() if token.special}
+        return added | set(self.inner.all_special_ids)
 
     @property
     def end_of_turn_id(self) -> int:

@@ -57,6 +57,11 @@ class _Totals:
     tokens: int = 0
 
 
+def _can_pack(model: PreTrainedModel) -> bool:
+    """Tells whether the model takes a block mask: eager attention would add its booleans to the scores."""
+    return is_supported(model) and model.config._attn_implementation == "sdpa"
+
+
 class Update:
     """Updates a policy from scored rollouts, by the config's training keys.
 
@@ -78,7 +83,7 @@ class Update:
         self.model = model
         self.reference = reference
         self.training = training
-        self._make_layouts = packed_layouts if packed and is_supported(model) else padded_layouts
+        self._make_layouts = packed_layouts if packed and _can_pack(model) else padded_layouts
 
     def step(self, batch: Batch, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
         """Takes `training.epochs` × `training.updates` updates from one step's rollouts.
