@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,15 @@ def test_needs_that_go_round_are_an_error(tmp_path: Path) -> None:
 def test_local_code_needs_leave(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--allow-local-code"):
         load_plan(write(tmp_path))
+
+
+def test_the_code_that_runs_is_the_code_that_was_hashed(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    moment = (tmp_path / "plug.py").stat().st_mtime
+    for version in (3, 4):  # same size and time: Python's bytecode cache cannot tell them apart
+        (tmp_path / "plug.py").write_text(PLUGIN.replace("version = 3", f"version = {version}"))
+        os.utime(tmp_path / "plug.py", (moment, moment))
+        assert load_plan(path, allow_local_code=True).optimizer.loaded.factory.version == version
 
 
 def test_a_plain_function_is_a_reward(tmp_path: Path) -> None:

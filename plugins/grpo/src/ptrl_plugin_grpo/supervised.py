@@ -40,9 +40,9 @@ class SupervisedOptimizer(Optimizer):
     def check(self, session: TrainingSession) -> Sequence[Problem]:
         """Refuses the keys of RL, which would change nothing here."""
         problems = list(LocalOptimizer().check(session))
-        given = session.settings.training.model_fields_set
-        for key in UNUSED:
-            if key in given:
+        training = session.settings.training
+        for key in UNUSED:  # a run folder's config, from which a run is resumed, gives every key
+            if getattr(training, key) != type(training).model_fields[key].get_default(call_default_factory=True):
                 message = "a supervised stage has no rewards to estimate, clip, weigh or penalize"
                 problems.append(Problem(key=f"training.{key}", message=message, fix="remove it"))
         if session.settings.filters:

@@ -93,7 +93,7 @@ class Update:
             reference, `kl` (policy to initial policy), all in nats per token; `clip_fraction`, `grad_norm`,
             `learning_rate`.
         """
-        self.model.train()
+        self.model.eval()  # the policy that is updated is the one that sampled, which had no dropout
         advantages = self._advantages(batch)
         totals = _Totals()
         for epoch in range(self.training.epochs):

@@ -48,17 +48,18 @@ class LocalCode:
         return Loaded(name=name, kind=kind, factory=check_class(kind, name, found), entry=None)
 
     def _attribute(self, path: Path, attribute: str, name: str) -> object:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        source = path.read_bytes()
+        digest = hashlib.sha256(source).hexdigest()
         module_name = f"ptrl_local_{path.stem}_{digest[:12]}"
         module = sys.modules.get(module_name)
         if module is None:
             spec = importlib.util.spec_from_file_location(module_name, path)
-            if spec is None or spec.loader is None:
+            if spec is None:
                 raise PluginLoadError(f"{name}: {path} is not a Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[module_name] = module
             try:
-                spec.loader.exec_module(module)
+                exec(compile(source, path, "exec"), vars(module))  # the loader may take older bytecode than was hashed
             except KeyboardInterrupt:
                 raise
             except BaseException as error:

@@ -176,7 +176,7 @@ class Worker:
     def _end_late(self, domain: str, answer: Answer) -> None:
         """Frees what a start holds that came after its deadline."""
         if isinstance(answer.value, State):
-            self.end([(domain, answer.value)])
+            self._environments.call(self._domains[domain].environment.label, "end", state=answer.value)
 
     def score(self, domain: str, groups: Sequence[Sequence[Rollout]]) -> list[list[Verdicts]]:
         """Scores whole groups of one domain with its composed rewards."""
