@@ -52,7 +52,7 @@ class LocalOptimizer(Optimizer):
 
     def run(self, session: TrainingSession) -> None:
         """Trains until the session is finished."""
-        _set_threads(session)
+        set_threads(session)
         policy = load_policy(session)
         reference = _reference(session, policy.model)
         optimizers = make_optimizers(policy.model, session.settings.training, self.config.muon_learning_rate)
@@ -65,7 +65,7 @@ class LocalOptimizer(Optimizer):
         while not session.finished:
             groups = session.collect(policy, session.draw())
             selection = session.select(groups)
-            set_learning_rate(optimizers, _factor(session))
+            set_learning_rate(optimizers, scheduled_factor(session))
             numbers = _train(update, selection.kept, optimizers)
             numbers["kept_groups"] = float(len(selection.kept))
             policy.updates += 1
@@ -89,7 +89,8 @@ def load_policy(session: TrainingSession, path: str | None = None) -> EmbeddedPo
     return EmbeddedPolicy(model, tokenizer)
 
 
-def _set_threads(session: TrainingSession) -> None:
+def set_threads(session: TrainingSession) -> None:
+    """Sets the CPU threads of the model's arithmetic, where the config does."""
     threads = session.settings.training.threads
     if threads:
         torch.set_num_threads(threads)
@@ -103,7 +104,8 @@ def _reference(session: TrainingSession, model: PreTrainedModel) -> PreTrainedMo
     return reference.requires_grad_(False)
 
 
-def _factor(session: TrainingSession) -> float:
+def scheduled_factor(session: TrainingSession) -> float:
+    """Returns the share of the peak learning rate at the session's step."""
     training = session.settings.training
     return learning_rate_factor(
         session.step, steps=session.steps, warmup_steps=training.warmup_steps, schedule=training.schedule

@@ -12,11 +12,11 @@ from ptrl.core.episode import Transcript
 from ptrl_plugin_grpo.batches import TrainingRow, padded_layouts
 from ptrl_plugin_grpo.checkpoints import load_training_state, save_training_state
 from ptrl_plugin_grpo.demonstrations import demonstration_row
-from ptrl_plugin_grpo.local import LocalOptimizer, load_policy
+from ptrl_plugin_grpo.local import LocalOptimizer, load_policy, scheduled_factor, set_threads
 from ptrl_plugin_grpo.losses import log_probs_from_logits
 from ptrl_plugin_grpo.optimizers import make_optimizers, take_step
 from ptrl_plugin_grpo.policy import EmbeddedPolicy, chosen_logits
-from ptrl_plugin_grpo.scheduling import learning_rate_factor, set_learning_rate
+from ptrl_plugin_grpo.scheduling import set_learning_rate
 
 UNUSED = ("estimator", "clip", "kl", "entropy", "aggregation", "epochs", "updates", "composition", "reward_clip")
 
@@ -56,8 +56,7 @@ class SupervisedOptimizer(Optimizer):
     def run(self, session: TrainingSession) -> None:
         """Trains until the session is finished."""
         training = session.settings.training
-        if training.threads:
-            torch.set_num_threads(training.threads)
+        set_threads(session)
         policy = load_policy(session)
         transcript = Transcript(policy.tokenizer)
         optimizers = make_optimizers(policy.model, training, self.config.muon_learning_rate)
@@ -71,13 +70,7 @@ class SupervisedOptimizer(Optimizer):
         session.begin(policy, stage="supervised", load=load)
         while not session.finished:
             rows = _draw(session, policy, transcript)
-            factor = learning_rate_factor(
-                session.step,
-                steps=session.steps,
-                warmup_steps=training.warmup_steps,
-                schedule=training.schedule,
-            )
-            set_learning_rate(optimizers, factor)
+            set_learning_rate(optimizers, scheduled_factor(session))
             numbers = train_step(policy, rows, optimizers, training.micro_batch_tokens, training.max_grad_norm)
             policy.updates += 1
             session.finish_step(policy, numbers, save)
