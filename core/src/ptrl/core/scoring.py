@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
@@ -39,7 +38,6 @@ class DomainScorer:
 
     def __init__(self, domain: DomainPlan, contract: Contract) -> None:
         self.domain = domain
-        self.seconds: dict[str, float] = {}
         self._contract = contract
         judges: dict[str, _Judge] = {}
         for plan in domain.rewards:
@@ -76,11 +74,8 @@ class DomainScorer:
 
     def _judge(self, judge: _Judge, batch: list[int], rollouts: list[Rollout], verdicts: list[Verdicts]) -> None:
         given = [_with_needs(rollouts[number], judge.needs, verdicts[number]) for number in batch]
-        begin = time.perf_counter()
         scores = self._call(judge, given)
-        spent = time.perf_counter() - begin
         name = judge.plan.name
-        self.seconds[name] = self.seconds.get(name, 0.0) + spent
         for number, score in zip(batch, scores, strict=True):
             verdicts[number][name] = score
 

@@ -182,14 +182,6 @@ class Worker:
         """Scores whole groups of one domain with its composed rewards."""
         return self._scorers[domain].score(groups)
 
-    def scoring_seconds(self) -> dict[str, float]:
-        """Returns seconds spent per reward (`domain.label`) since the last call."""
-        spent = {}
-        for name, scorer in self._scorers.items():
-            spent.update({f"{name}.{label}": seconds for label, seconds in scorer.seconds.items()})
-            scorer.seconds.clear()
-        return spent
-
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
